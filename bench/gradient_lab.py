@@ -3,7 +3,7 @@
 Four hosts hang on a hub, a rank each. One cable loses 1 % of the packets, both ways; another carries half of what the
 others do. Beside it stands the same network with all links whole. The model is a stack of equal layers whose gradients
 fill several buckets; next to no arithmetic, so that a step is its communication. A step takes as long as its slowest
-rank; a tail is judged by the steps of all repetitions together. Bounded mode says what it gave up, and must end with
+rank; a tail is judged by the steps of all repetitions together. Bounded mode says what it abandoned, and must end with
 the same weights on all ranks as every other.
 """
 
@@ -61,7 +61,7 @@ class Steps:
     last_loss: float
     digest: str
     """Of the weights after the last step."""
-    given_up: GivenUp | None = None
+    abandoned: GivenUp | None = None
     """None: all gradients had to arrive."""
 
 
@@ -114,10 +114,10 @@ def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, o
             f"{runs[0][0].last_loss:.4f}",
             f"{alike} of {len(runs)}",
         )
-        if whole := given_up(runs):
+        if whole := abandoned(runs):
             sent, abandoned = whole.sent_bytes, whole.abandoned_bytes
             report.notes.append(
-                f"{words}, {label}: given up {abandoned / 1e6:.2f} MB of {sent / 1e6:.0f} MB, {abandoned / sent:.2%}; "
+                f"{words}, {label}: abandoned {abandoned / 1e6:.2f} MB of {sent / 1e6:.0f} MB, {abandoned / sent:.2%}; "
                 f"kept at the end by one rank at most {whole.residual_bytes / 1e3:.1f} kB"
             )
         if alike < len(runs):
@@ -151,9 +151,9 @@ def agreeing(runs: list[list[Steps]]) -> int:
     return sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
 
 
-def given_up(runs: list[list[Steps]]) -> GivenUp | None:
-    """By all ranks of all worlds together, and the most that one kept; None: nothing could be given up."""
-    accounts = [rank.given_up for steps in runs for rank in steps if rank.given_up is not None]
+def abandoned(runs: list[list[Steps]]) -> GivenUp | None:
+    """By all ranks of all worlds together, and the most that one kept; None: nothing could be abandoned."""
+    accounts = [rank.abandoned for steps in runs for rank in steps if rank.abandoned is not None]
     if not accounts:
         return None
     sent_bytes = sum(one.sent_bytes for one in accounts)

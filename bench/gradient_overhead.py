@@ -2,7 +2,7 @@
 
 In every rank, in turn: a dlcp all-reduce; then what a lossy exchange does beside its collective, at the same time in
 both ranks, so that they contend for memory as in training: adding what was kept, importance of all blocks, and keeping
-what was given up (single blocks chosen by chance in what goes to the other rank: the most runs that there can be).
+what was abandoned (single blocks chosen by chance in what goes to the other rank: the most runs that there can be).
 Packing costs nothing: the buffer is used as it is. An iteration takes as long as its slowest rank.
 
 The buffer is laid out as the first parameters of a ResNet-50; datagrams are as large as the loopback takes them, or as
@@ -41,11 +41,11 @@ class Way(NamedTuple):
     """How gradients lose."""
 
     importance: Literal["rms", "sampled"]
-    given_up: float
+    abandoned: float
     """Of what goes to the other rank."""
 
     def __str__(self) -> str:
-        return f"{self.importance}, {self.given_up:.0%} given up"
+        return f"{self.importance}, {self.abandoned:.0%} abandoned"
 
 
 WAYS = tuple(Way(importance, share) for importance in ("rms", "sampled") for share in (0.01, 0.05))
@@ -203,7 +203,7 @@ class _Steps:
         self._buffer = source.clone()
 
     def prepare(self) -> None:
-        """A step's gradients, and what of them will be given up."""
+        """A step's gradients, and what of them will be abandoned."""
         import numpy as np
 
         from dlcp.transport.bounded import Abandoned
@@ -211,7 +211,7 @@ class _Steps:
         self._buffer.copy_(self._source)
         begin, end = (4 * edge for edge in self._parts[1 - self._rank])
         blocks = -(-(end - begin) // self._block_bytes)
-        chosen = self._random.sample(range(blocks), int(self._way.given_up * blocks))
+        chosen = self._random.sample(range(blocks), int(self._way.abandoned * blocks))
         bits = np.zeros(-(-blocks // 64) * 64, np.uint8)
         bits[chosen] = 1
         words = np.packbits(bits, bitorder="little").view(np.uint64)

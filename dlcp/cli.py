@@ -162,7 +162,7 @@ A loss-tolerant, priority-aware transport for data-parallel training on ordinary
 
 Something is slow, or does not connect:
   dlcp doctor                                         this host
-  torchrun --nnodes 2 ... --no-python dlcp doctor     every way between the ranks of a job
+  torchrun --nnodes 2 ... --no-python dlcp doctor     every path between the ranks of a job
   dlcp ping --listen ... | dlcp ping HOST:PORT        one way, as long as you like
 
 In a training script, one word: torch.distributed.init_process_group("dlcp")

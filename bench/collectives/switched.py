@@ -1,7 +1,7 @@
 """All-reduces of ranks in two racks: a leaf-spine of software switches, their queues and marks the policy's.
 
 Nothing else is on the network, so this is what switches that spray, mark and drop by importance cost a collective. The
-ring crosses the spines: path_id spreads dlcp's packets over them, Gloo's connections have one way each. All links have
+ring crosses the spines: path_id spreads dlcp's packets over them, Gloo's connections have one path each. All links have
 one rate; what a ring must carry across a host's link is the bound, as in limited_link.py.
 """
 
@@ -60,10 +60,10 @@ def run(*, quick: bool) -> Report:
         table.add(backend.label, *(found.figure(backend, words, size, useful) for size in SIZES))
     faster = found.ratio(GLOO, DLCP, words, SIZES[-1], lambda sample: sample.time_s(50))
     report.at_least(1.0, "4 MiB: Gloo's time / dlcp's", faster)
-    ways = report.table("packets by way", ["leaf", "spine", "sent", "share", "dropped"])
+    next_hops = report.table("packets by next hop", ["leaf", "spine", "sent", "share", "dropped"])
     for leaf in (name for name in counts if name.startswith("l")):
         group = tuple(port for port in counts[leaf] if port.startswith("s"))
         for port, share in shares(counts[leaf], group).items():
             count = counts[leaf][port]
-            ways.add(leaf, port, f"{count.sent:,}", f"{share:.3f}", f"{total([count], 'dropped'):,}")
+            next_hops.add(leaf, port, f"{count.sent:,}", f"{share:.3f}", f"{total([count], 'dropped'):,}")
     return report

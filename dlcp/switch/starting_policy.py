@@ -143,7 +143,7 @@ it is served last.
 #
 {others}
 #
-# To add, once the ports have names: groups of equal ways, as
+# To add, once the ports have names: groups of equal next hops, as
 #   [path_groups]
 #   uplinks = ["up1", "up2"]
 # and ports that are slower, or want thresholds of their own, as

@@ -105,7 +105,7 @@ def _parser() -> Parser:
         prog="dlcp train",
         description="Trains small models on real data, data-parallel on ranks of this machine: over Gloo\n"
         "on a network without loss, then over dlcp on one that loses packets, then with gradients\n"
-        "of which dlcp may give up the least important, side by side.",
+        "of which dlcp may abandon the least important, side by side.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -137,7 +137,7 @@ def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
         "--loss-budget",
         type=_percentage,
         metavar="PERCENT",
-        help="of its gradients that a rank may give up in the run with bounded gradients, 0 (no such run) to 50; "
+        help="of its gradients that a rank may abandon in the run with bounded gradients, 0 (no such run) to 50; "
         f"default: {LOSS_BUDGET * 100:g}, with --mode single 0",
     )
 

@@ -224,7 +224,7 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
         (grouped(lost.dropped_packets), "lost on the way", f"{lost.loss_ratio * 100:.2f} % of them"),
         (grouped(total.repair_packets), "sent again", data_size(total.repair_bytes)),
         (grouped(total.marked_packets), "marked as congested", "by the network"),
-        (data_size(total.abandoned_bytes), "of gradients given up", _budget_words(record)),
+        (data_size(total.abandoned_bytes), "of gradients abandoned", _budget_words(record)),
         (f"{extra * 100:.1f} %", "overhead", "headers, tags, control, repairs"),
     ]
     step = (0.975 - 0.04) / len(tiles)
@@ -237,7 +237,7 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
 
 
 def _budget_words(record: Record) -> str:
-    """How much might have been given up."""
+    """How much might have been abandoned."""
     budgets = {one.run.configuration.loss_budget for one in record.runs} - {0.0}
     return f"within {percent(max(budgets))} of a bounded run's" if budgets else "plain collectives are exact"
 

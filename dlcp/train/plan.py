@@ -1,7 +1,7 @@
 """What is to be run: which models over which backends, from which seeds, on how many ranks. Values only.
 
 A *run* is one training of one model from one seed. A *configuration* is what carries its gradients: a backend, the
-share of packets that the network loses, and the share of the gradients that may be given up. A report compares runs
+share of packets that the network loses, and the share of the gradients that may be abandoned. A report compares runs
 that differ only in the configuration.
 """
 
@@ -30,7 +30,7 @@ class Configuration:
     loss_ratio: float = 0.0
     """Of the packets on their way, 0 to 1."""
     loss_budget: float = 0.0
-    """Of the bytes of gradients that a rank sends, the share it may give up, 0 to 1; 0: all of them arrive."""
+    """Of the bytes of gradients that a rank sends, the share it may abandon, 0 to 1; 0: all of them arrive."""
 
     @property
     def name(self) -> str:

@@ -55,7 +55,7 @@ class Network:
     refused_packets: int = 0
     """Foreign, forged, replayed or damaged."""
     abandoned_bytes: int = 0
-    """Of gradients, given up on purpose: 0 for plain collectives."""
+    """Of gradients, abandoned on purpose: 0 for plain collectives."""
     rtt_s: float = 0.0
     """Smallest round-trip time to a peer; the median of the peers."""
 
@@ -69,12 +69,12 @@ def together(counted: Sequence[Network]) -> Network:
 
 @dataclass(slots=True)
 class Gradients:
-    """What one rank gave up of its gradients over a run, on purpose and within its budget."""
+    """What one rank abandoned of its gradients over a run, on purpose and within its budget."""
 
     sent_bytes: int
     """Of gradients, to the ranks that add them; the budget is a share of this."""
     abandoned_bytes: int
-    """Of it, given up."""
+    """Of it, abandoned."""
     residual_bytes: int
     """Given up, kept, and not sent yet when the run ended."""
     written_off_bytes: int
@@ -126,7 +126,7 @@ class RunRecord:
             "run": Run.from_dict(values["run"]),
             "epochs": [Epoch(**one) for one in values["epochs"]],
             "network": [Network(**one) for one in values["network"]],
-            # Not in records from before gradients could be given up.
+            # Not in records from before gradients could be abandoned.
             "gradients": [Gradients(**one) for one in values.get("gradients", ())],
             "links": Links(**values["links"]) if values["links"] is not None else None,
         }
@@ -147,7 +147,7 @@ class RunRecord:
 
     @property
     def abandoned_ratio(self) -> float:
-        """The share of all ranks' gradient bytes that was given up."""
+        """The share of all ranks' gradient bytes that was abandoned."""
         abandoned = sum(rank.abandoned_bytes for rank in self.gradients)
         return abandoned / max(1, sum(rank.sent_bytes for rank in self.gradients))
 

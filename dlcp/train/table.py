@@ -41,7 +41,7 @@ class Row:
             percent(self.communication_ratio),
             f"{mean(sum(run.cpu_s) for run in self.runs):.1f} s",
             f"{mean(run.wall_s for run in self.runs):.1f} s",
-            self.given_up or "",
+            self.abandoned or "",
         ]
 
     @property
@@ -50,20 +50,20 @@ class Row:
         return sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)
 
     @property
-    def given_up(self) -> str | None:
-        """The share of the gradients' bytes that was given up, and the bytes; None if all had to arrive."""
+    def abandoned(self) -> str | None:
+        """The share of the gradients' bytes that was abandoned, and the bytes; None if all had to arrive."""
         if not (runs := [run for run in self.runs if run.gradients]):
             return None
         abandoned = mean(sum(rank.abandoned_bytes for rank in run.gradients) for run in runs)
         return f"{percent(mean(run.abandoned_ratio for run in runs))} ({data_size(abandoned)})"
 
 
-COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time", "given up")
+COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time", "abandoned")
 
 
 def model_table(found: Sequence[Row]) -> tuple[Sequence[str], list[list[str]]]:
     """The columns that say something of these rows, and the cells of each row without its name."""
-    names = COLUMNS if any(row.given_up is not None for row in found) else COLUMNS[:-1]
+    names = COLUMNS if any(row.abandoned is not None for row in found) else COLUMNS[:-1]
     return names, [row.cells()[: len(names) - 1] for row in found]
 
 
@@ -230,16 +230,16 @@ def _comparison(record: Record, model: str) -> Iterator[str]:
 
 
 def _giving_up(record: Record, model: str) -> Iterator[str]:
-    """What bounded runs gave up, kept and wrote off."""
+    """What bounded runs abandoned, kept and wrote off."""
     for row in rows(record, model):
-        if row.given_up is None:
+        if row.abandoned is None:
             continue
         kept, gone = (
             mean(sum(getattr(rank, name) for rank in run.gradients) for run in row.runs)
             for name in ("residual_bytes", "written_off_bytes")
         )
         yield (
-            f"{title(model)}: over {row.configuration.name}, {row.given_up} of the gradients were given up "
+            f"{title(model)}: over {row.configuration.name}, {row.abandoned} of the gradients were abandoned "
             f"(budget {percent(row.configuration.loss_budget)}); {data_size(kept)} of it were still kept at the end, "
             f"{data_size(gone)} written off."
         )

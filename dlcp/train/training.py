@@ -183,7 +183,7 @@ class _Trainee:
         self._report("epoch", asdict(result))
 
     def gradients(self) -> Gradients:
-        """What this rank gave up; only of a run with bounded gradients."""
+        """What this rank abandoned; only of a run with bounded gradients."""
         assert self.state is not None
         self.state.end_step()
         report = self.state.report()

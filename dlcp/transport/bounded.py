@@ -1,6 +1,6 @@
 """Collectives that may lose part of what they carry, within a budget: the rules of loss, and the outcome.
 
-Only messages to the rank that adds may lose, so all ranks end with the same bits. Both ends name what was given up,
+Only messages to the rank that adds may lose, so all ranks end with the same bits. Both ends name what was abandoned,
 block by block, and the sender still holds it. A block is what one packet carries: `Communicator.block_bytes`.
 """
 
@@ -18,20 +18,20 @@ from dlcp.checks import boolean, number
 from dlcp.errors import ArgumentError
 
 CRITICAL = 255
-"""The importance of a block that is never given up. Others: 0 to 254, the less the sooner."""
+"""The importance of a block that is never abandoned. Others: 0 to 254, the less the sooner."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossRules:
     """How a bounded collective may lose.
 
-    `loss_ratio`: of each message that this rank sends, the fraction of bytes that may be given up; 0 up to 1, 1
+    `loss_ratio`: of each message that this rank sends, the fraction of bytes that may be abandoned; 0 up to 1, 1
     excluded. May differ from rank to rank. `importance`: by rank in the group, uint8, one per block of this rank's part
     for it (see Communicator.parts); None, or an entry None: all of it is critical. `rescale`: results are divided by
     the contributions that came; otherwise what did not come counts as nothing. The same on all ranks. `deadline_s`: a
     message ends this long after its first packet whatever the budget, when its critical blocks are there; None: no
     such end. `patience_s`: so long after the start the network counts as short of capacity, and blocks that have not
-    left yet are given up unsent, the least important, as far as the budget goes; None: never. Not with a deadline.
+    left yet are abandoned unsent, the least important, as far as the budget goes; None: never. Not with a deadline.
     """
 
     loss_ratio: float
@@ -84,7 +84,7 @@ class LossRules:
 
 
 class Abandoned(NamedTuple):
-    """What was given up of one message."""
+    """What was abandoned of one message."""
 
     peer: int
     """Rank in the group: who should have had it (sent), or whose it was (missing)."""
@@ -93,12 +93,12 @@ class Abandoned(NamedTuple):
     message_bytes: int
     block_bytes: int
     nbytes: int
-    """Bytes given up."""
+    """Bytes abandoned."""
     blocks: NDArray[np.uint64]
-    """Bit i of word i // 64: block i was given up."""
+    """Bit i of word i // 64: block i was abandoned."""
 
     def runs(self) -> NDArray[np.int64]:
-        """First byte and end, in this rank's input, of each run of blocks given up: int64[runs, 2], ascending."""
+        """First byte and end, in this rank's input, of each run of blocks abandoned: int64[runs, 2], ascending."""
         bits = np.unpackbits(self.blocks.view(np.uint8), bitorder="little")
         edges = np.flatnonzero(np.diff(bits.view(np.int8), prepend=0, append=0)).reshape(-1, 2)
         return self.begin + np.minimum(edges * self.block_bytes, self.message_bytes)

@@ -233,9 +233,9 @@ _GRADIENT_BYTES = (
     ("header_bytes", "Headers and tags of the packets that carried gradients."),
     ("retransmitted_bytes", "Gradients sent again."),
     ("received_bytes", "Gradients received."),
-    ("critical_bytes", "Gradients sent that could not be given up."),
-    ("budget_bytes", "Gradients sent that might have been given up."),
-    ("abandoned_bytes", "Gradients sent that were given up."),
+    ("critical_bytes", "Gradients sent that could not be abandoned."),
+    ("budget_bytes", "Gradients sent that might have been abandoned."),
+    ("abandoned_bytes", "Gradients sent that were abandoned."),
     ("missing_bytes", "Gradients to this rank that other ranks abandoned."),
 )
 
@@ -261,7 +261,7 @@ def _render_gradients(text: _Text, accounts: Mapping[str, Any]) -> None:
         [(labels, residual["total"]["nbytes"]) for labels, residual in keeping],
     )
     for key, name, words in (
-        ("nbytes", "residual_bytes", "Gradients that were given up and wait for the next step."),
+        ("nbytes", "residual_bytes", "Gradients that were abandoned and wait for the next step."),
         ("norm", "residual_norm", "L2 norm of what waits, unscaled."),
         ("age", "residual_age_steps", "Steps that the oldest of it has waited."),
     ):

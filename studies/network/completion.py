@@ -51,10 +51,10 @@ TCP_HEADER_BYTES = 52
 PUBLISHED = {"dctcp": (-0.431, -0.918), "dctcp, no probes": (-0.431, -0.918), "pfabric": (-0.355, -0.886)}
 """dlcp's change of mean and tail against a rival. The paper's DCTCP is ns-3's, which knows no tail loss probes."""
 LOSS_RATIO = 0.1
-"""Of each message may be given up: MLT's evaluation (NSDI 2024)."""
+"""Of each message may be abandoned: MLT's evaluation (NSDI 2024)."""
 CRITICAL_RATIO = 0.9
-"""Of each message's blocks is never given up. What is droppable is then the budget: if there is more, it is dropped all
-the same, and has to be repaired; "dlcp half droppable" shows by how much that is worse."""
+"""Of each message's blocks is never abandoned. What is droppable is then the budget: if there is more, it is dropped
+all the same, and has to be repaired; "dlcp half droppable" shows by how much that is worse."""
 BUFFERS_BYTES = (100_000, 500_000, 2_000_000)
 TIMEOUTS_S = (200e-3, 10e-3, 1e-3, 200e-6)
 """Linux's default minimum, what DCTCP's authors set, and what takes a kernel of one's own."""
@@ -264,7 +264,7 @@ def by_load(workload: str, found: Mapping[Case, Found]) -> Table:
             "p99.9": _sweep.time(one.quantile(0.999)),
             "mean vs DCTCP": change(beside(one.mean, base.mean)),
             "p99 vs DCTCP": change(beside(one.p99, base.p99)),
-            "given up": _sweep.percent(one.abandoned_ratio),
+            "abandoned": _sweep.percent(one.abandoned_ratio),
             "timeouts": _sweep.count(one.timeouts),
         }
 
@@ -335,7 +335,7 @@ def by_condition(workload: str, found: Mapping[Case, Found]) -> Table:
         }
 
     return _sweep.table(
-        f"{workload}: dlcp (up to {LOSS_RATIO:.0%} given up) against rivals by buffer and timeout, load {LOAD}",
+        f"{workload}: dlcp (up to {LOSS_RATIO:.0%} abandoned) against rivals by buffer and timeout, load {LOAD}",
         map(row, gains(workload, found)),
     )
 
@@ -384,7 +384,7 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
         return f"mean {mean}, p99 {p99}"
 
     yield (
-        f"{workload}: what giving up to {LOSS_RATIO:.0%} of a message up changes of dlcp itself, over all loads and "
+        f"{workload}: what abandoning up to {LOSS_RATIO:.0%} of a message changes of dlcp itself, over all loads and "
         f"buffers: {against('dlcp bounded', 'dlcp reliable')}; if half of the blocks are droppable, not a tenth: "
         f"{against('dlcp half droppable', 'dlcp reliable')}."
     )

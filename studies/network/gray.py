@@ -4,7 +4,7 @@ Eight workers at 25 Gb/s on one switch train without overlap, as DBLP does: a qu
 one tensor and 40 ms of computing, so that runs are short and the two keep their ratio), by ring and by a parameter
 server that is spread over the workers. All packets carry 4096 bytes. The gray link is worker 3's, in both directions.
 TCP and DCTCP keep connections, and have Linux's least timeout (200 ms) or one tuned for the rack (1 ms); dlcp is as it
-ships, bounded as MLT is: any block of a message may be given up, so many per cent at most (on the way back from a
+ships, bounded as MLT is: any block of a message may be abandoned, so many per cent at most (on the way back from a
 server, none). A packet has 90 bytes of headers in TCP and 130 in dlcp, which is most of their difference on healthy
 links.
 
@@ -69,7 +69,7 @@ _DATAGRAM_BYTES = PAYLOAD_BYTES + HEADER_BYTES
 
 @dataclass(frozen=True)
 class Sender:
-    """A transport, and how much of a message it may give up."""
+    """A transport, and how much of a message it may abandon."""
 
     transport: Transport
     loss_ratio: float = 0.0
@@ -98,7 +98,7 @@ class Plan:
     scale: float
     """Of ResNet-50's bytes and time."""
     cap_s: float
-    """Simulated time after which a run with bursts or constant loss is given up, however far it is."""
+    """Simulated time after which a run with bursts or constant loss is stopped, however far it is."""
     round_cap_s: float
     """The same for a burst that lasts a round."""
 
@@ -158,9 +158,9 @@ class Found:
     """What became of a case, all seeds together."""
 
     iteration_s: NDArray[np.float64] = field(metadata=ALL)
-    """Infinite: not over when the run was given up. With "round": only that one."""
+    """Infinite: not over when the run was stopped. With "round": only that one."""
     abandoned_ratio: float = field(metadata=MEAN)
-    """Of what the gray worker sent and may lose: given up. With "round": in that round."""
+    """Of what the gray worker sent and may lose: abandoned. With "round": in that round."""
     timeouts: int = field(metadata=TOTAL)
     retransmitted_packets: int = field(metadata=TOTAL)
     cpu_s: float = field(metadata=TOTAL)
@@ -275,7 +275,7 @@ def by_condition(topology: str, found: Mapping[Case, Found], plan: Plan) -> Tabl
             "max": _sweep.time(one.max_s, f"> {plan.cap_s:g} s"),
             "mean / healthy": _times(one.mean_s / base_s),
             "max / healthy": _times(one.max_s / base_s),
-            "given up": _sweep.percent(one.abandoned_ratio),
+            "abandoned": _sweep.percent(one.abandoned_ratio),
             "sent again": _sweep.count(one.retransmitted_packets),
             "timeouts": _sweep.count(one.timeouts),
         }
@@ -298,7 +298,7 @@ def by_bound(topology: str, found: Mapping[Case, Found], plan: Plan) -> Table:
             "max": _sweep.time(one.max_s, f"> {plan.round_cap_s:g} s"),
             "mean / healthy": _times(one.mean_s / healthy_s(found, case)),
             "2.4 % / this": _times(low.mean_s / one.mean_s if math.isfinite(one.mean_s) else math.nan),
-            "given up": _sweep.percent(one.abandoned_ratio),
+            "abandoned": _sweep.percent(one.abandoned_ratio),
         }
 
     return _sweep.table(

@@ -90,8 +90,8 @@ class Condition:
         load = self.load if self.scale == 1 else f"{self.load} x {self.scale}"
         return f"{load}, {self.oversubscription}:1, {self.switch}{link}"
 
-    def bound_s(self, size: int, given_up: float = 0) -> float:
-        """No transport can be faster: payload on the busiest link, there and back; `given_up` of one way never sent.
+    def bound_s(self, size: int, abandoned: float = 0) -> float:
+        """No transport can be faster: payload on the busiest link, there and back; `abandoned` of one way never sent.
 
         Rails: each rank sends 7/8 of the tensor each way, all of it by way of the spines. Servers: each takes an
         eighth of the tensor from 56 workers, 49 of them on other leaves.
@@ -102,7 +102,7 @@ class Condition:
         else:
             host, leaf = 56 * size / 8, 49 * size / 8
         one_way_s = 8 * max(host / RATE_BPS, leaf / (self.spines * RATE_BPS))
-        return one_way_s * (2 - given_up)
+        return one_way_s * (2 - abandoned)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Found:
     step_s: Sequence[float] = field(metadata=ALL)
     """Until the last rank has all; infinite: it was not over."""
     abandoned_ratio: float = field(metadata=MEAN)
-    """Of the bytes that may be given up."""
+    """Of the bytes that may be abandoned."""
     repeated_ratio: float = field(metadata=MEAN)
     """Packets sent again beside those sent first."""
     trimmed: int = field(metadata=ROUNDED)
@@ -309,7 +309,7 @@ def steps(found: Mapping[Case, Found], size: int) -> Table:
                     max(one.step_s),
                 ),
                 "above bound": percent(one.mean_s / case.condition.bound_s(size) - 1),
-                "given up": _sweep.percent(one.abandoned_ratio, 1),
+                "abandoned": _sweep.percent(one.abandoned_ratio, 1),
                 "sent again": _sweep.percent(one.repeated_ratio, 1),
                 "trimmed": _sweep.count(one.trimmed),
                 "dropped": _sweep.count(one.dropped),
@@ -373,7 +373,7 @@ def variations(found: Mapping[Case, Found], cases: Sequence[Case]) -> Table:
                 "critical": (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
                 "depth": (f"x {case.depth}", case.depth),
                 "step": _sweep.time(found[case].mean_s, "–"),
-                "given up": _sweep.percent(found[case].abandoned_ratio, 1),
+                "abandoned": _sweep.percent(found[case].abandoned_ratio, 1),
                 "sent again": _sweep.percent(found[case].repeated_ratio, 1),
                 "saved": percent(saved(found[case], found[Case(case.condition, RELIABLE)])),
                 "beside UET": percent(saved(found[case], found[Case(case.condition, UET)])),
@@ -396,7 +396,7 @@ def words(found: Mapping[Case, Found], size: int) -> list[str]:
         f"nothing, {_span(found, shape, UET, DCQCN)}; beside DCQCN over sprayed paths they save "
         f"{_span(found, shape, BOUNDED + RELAXED, SPRAYED)} and {_span(found, shape, UET, SPRAYED)}.",
         f"A budget of {100 * LOSS_RATIO:g} % of one way is {100 * LOSS_RATIO / 2:g} % of a step's bytes, and what a "
-        "switch cuts or drops has crossed the links before it, so that it saves less than it gives up.",
+        "switch cuts or drops has crossed the links before it, so that it saves less than it abandons.",
         *(_cost_of_gray(found, one) for one in conditions if one.gray and one.switch == "trimming"),
     ]
 
@@ -426,7 +426,7 @@ def _room(found: Mapping[Case, Found], condition: Condition, size: int) -> str:
     left = 1 - condition.bound_s(size, LOSS_RATIO) / uet_s
     return (
         f"UET ({condition}) ends {100 * (uet_s / condition.bound_s(size) - 1):.1f} % above what the links allow for "
-        f"these bytes. Who never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % "
+        f"these bytes. Who never sent what may be abandoned, and lost no time at all, would save {100 * left:.1f} % "
         "beside it: there is no more room than that."
     )
 

@@ -253,7 +253,7 @@ def by_model(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence
             "exposed, dlcp": ms(bounded.exposed_s),
             "reliable vs best": signed(faster(reliable, rival)),
             "bounded vs best": signed(faster(bounded, rival)),
-            "given up": _sweep.percent(bounded.abandoned_ratio),
+            "abandoned": _sweep.percent(bounded.abandoned_ratio),
         }
 
     return _sweep.table(

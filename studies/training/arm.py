@@ -20,7 +20,7 @@ class Arm:
     """Of a residual, each step that it waits."""
     process: Process = "independent"
     critical_share: float = CRITICAL_SHARE
-    """Of the blocks, never given up by the transport."""
+    """Of the blocks, never abandoned by the transport."""
     pressure: float = 1.0
     """Of the transport: the network hits so many times the blocks that would use the budget up."""
 

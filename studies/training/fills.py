@@ -1,4 +1,4 @@
-"""What becomes of values that were given up, for many runs at once: zero, rescaled, kept, or spread beforehand.
+"""What becomes of values that were abandoned, for many runs at once: zero, rescaled, kept, or spread beforehand.
 
 The twin of dlcp.torch.gradient's fills for the study (a test holds the residual to ResidualMemory): there a few ranges
 of a rank's buffer are kept, here dense tensors [runs, WORKERS, elements] hold all runs.
@@ -43,14 +43,14 @@ class Filling:
             return torch.addcmul(gradients, self._kept, self._decay)
         return gradients
 
-    def settle(self, sent: Tensor, given_up: Tensor, step: int) -> Tensor:
-        """The mean that every worker ends with, [runs, elements], of what was sent less what was given up.
+    def settle(self, sent: Tensor, abandoned: Tensor, step: int) -> Tensor:
+        """The mean that every worker ends with, [runs, elements], of what was sent less what was abandoned.
 
-        `given_up`: bool[runs, WORKERS, blocks]. Values of a run that diverged are not finite and stay so.
+        `abandoned`: bool[runs, WORKERS, blocks]. Values of a run that diverged are not finite and stay so.
         """
         blocks = torch.unflatten(sent, -1, (-1, BLOCK))
-        delivered = (~given_up).to(sent.dtype)[..., None]
-        lost = given_up.to(sent.dtype)[..., None]
+        delivered = (~abandoned).to(sent.dtype)[..., None]
+        lost = abandoned.to(sent.dtype)[..., None]
         if self._fill == "masked":
             velocity = sent if self._velocity is None else self._velocity
             self._velocity = (torch.unflatten(velocity, -1, (-1, BLOCK)) * lost).flatten(2)

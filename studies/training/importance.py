@@ -44,7 +44,7 @@ class Importance:
         return self._codes
 
     def critical(self) -> Tensor:
-        """bool[runs, WORKERS, blocks]: which of the blocks just coded are never given up."""
+        """bool[runs, WORKERS, blocks]: which of the blocks just coded are never abandoned."""
         if self._threshold is None:
             return self._codes > CODE_MAX
         return self._codes >= self._threshold

@@ -5,7 +5,7 @@ on every hop of every way. The published ways lose in both halves, and put zero 
 rank sends a part straight to its owner, and the owner the sum straight to all), a parameter server apart from the
 ranks, and a ring, where a lost partial sum takes all earlier contributions with it and a lost result is lost to all who
 come after. Ours loses in the first half alone, since the second is repaired in full: zero, rescaled, behind a Hadamard
-transform, with the least important blocks given up in place of random ones, and with residuals over several steps.
+transform, with the least important blocks abandoned in place of random ones, and with residuals over several steps.
 
 Errors are means over ranks and entries of the squared difference, per unit of variance of the true sum: 1 is what
 knowing nothing costs. The tensor is made and measured in pieces, so memory does not grow with it.
@@ -169,11 +169,11 @@ def _over_steps(
     others = torch.arange(ranks)[:, None] != torch.arange(PIECE_BLOCKS) % ranks
     for _ in range(STEPS):
         values = _values(ranks, scales, draw)
-        given_up = (torch.rand(ranks, PIECE_BLOCKS, generator=draw) < rate) & others
+        abandoned = (torch.rand(ranks, PIECE_BLOCKS, generator=draw) < rate) & others
         truth += values.sum(0)
         for fill, decay in OURS_STEPS.items():
             sent = values + decay * kept[fill]
-            kept[fill] = sent * given_up[..., None]
+            kept[fill] = sent * abandoned[..., None]
             totals[fill] += sent.sum(0) - kept[fill].sum(0)
     for fill, total in totals.items():
         yield fill, (total - truth).square().mean().item() / STEPS

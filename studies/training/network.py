@@ -25,7 +25,7 @@ PROCESSES: tuple[Process, ...] = get_args(Process)
 Who = Literal["random", "least", "transport"]
 """random: whom the network hits. least: as many of each message as the network hits, but the least important.
 transport: as dlcp does it: the network hits blocks at random, critical ones are sent again, and of the others the least
-important are given up, as far as the budget goes; the rest is sent again."""
+important are abandoned, as far as the budget goes; the rest is sent again."""
 
 # Mean length of a burst: a fourth to a sixth of a message here.
 BURST_BLOCKS = 64
@@ -86,10 +86,10 @@ def _bursty(rate: Tensor, luck: Luck) -> Tensor:
 
 
 def choose(who: Who, hit: Tensor, codes: Tensor, critical: Tensor, budget: Tensor) -> Tensor:
-    """bool[runs, WORKERS, blocks]: what is given up in the end.
+    """bool[runs, WORKERS, blocks]: what is abandoned in the end.
 
-    `hit`: what the network hits. `codes`: importance 0 to 255. `critical`: never given up by the transport. `budget`:
-    int64[runs], blocks of a message that the transport may give up.
+    `hit`: what the network hits. `codes`: importance 0 to 255. `critical`: never abandoned by the transport. `budget`:
+    int64[runs], blocks of a message that the transport may abandon.
     """
     if who == "random":
         return hit

@@ -130,10 +130,10 @@ class Results:
         ends = self._lossy[task, arm][loss][rate]
         return [ends[seed].held_out - mean(reference[seed]) for seed in sorted(ends)]
 
-    def given_up(self, task: str, arm: Arm, loss: float) -> float:
-        """The share of droppable blocks that was given up, mean over runs."""
+    def abandoned(self, task: str, arm: Arm, loss: float) -> float:
+        """The share of droppable blocks that was abandoned, mean over runs."""
         return mean(
-            result.given_up for ends in self._lossy[task, arm][loss].values() for result in ends.values()
+            result.abandoned for ends in self._lossy[task, arm][loss].values() for result in ends.values()
         )
 
     def end(self, task: str, arm: Arm, loss: float, *, tuned: bool) -> float | None:

@@ -60,8 +60,8 @@ class Result:
 
     held_out: float
     """Mean loss on what was kept out of the training, at the end; not finite: diverged."""
-    given_up: float
-    """Share of droppable blocks that was given up."""
+    abandoned: float
+    """Share of droppable blocks that was abandoned."""
 
 
 def train(runs: Sequence[Run]) -> list[Result]:
@@ -100,7 +100,7 @@ class _Lockstep:
         if first.arm.who != "random":
             shares = torch.tensor([run.arm.critical_share for run in runs])
             self._importance = Importance(self._model.parameter_of_block, shares)
-        self._given_up = torch.zeros(len(runs))
+        self._abandoned = torch.zeros(len(runs))
 
     def run(self) -> list[Result]:
         for step in range(self._steps):
@@ -108,9 +108,9 @@ class _Lockstep:
             mean = gradients.mean(1) if self._first.loss == 0.0 else self._through_network(gradients, step)
             self._update(mean, schedule(step, self._steps), step)
         return [
-            Result(held_out, given_up)
-            for held_out, given_up in zip(
-                self._held_out().tolist(), (self._given_up / self._steps).tolist(), strict=True
+            Result(held_out, abandoned)
+            for held_out, abandoned in zip(
+                self._held_out().tolist(), (self._abandoned / self._steps).tolist(), strict=True
             )
         ]
 
@@ -129,13 +129,13 @@ class _Lockstep:
         size = self._model.droppable_numel
         sent = self._filling.compensate(gradients[..., :size], step)
         luck = Luck.draw(self._luck, size // BLOCK).of(self._row)
-        given_up = network_losses(self._first.arm.process, self._hit_rate, luck)
+        abandoned = network_losses(self._first.arm.process, self._hit_rate, luck)
         if self._importance is not None:
             codes = self._importance.codes(sent)
-            given_up = choose(self._first.arm.who, given_up, codes, self._importance.critical(), self._budget)
+            abandoned = choose(self._first.arm.who, abandoned, codes, self._importance.critical(), self._budget)
             self._importance.end_step()
-        self._given_up += given_up.float().mean((1, 2))
-        return torch.cat([self._filling.settle(sent, given_up, step), gradients[..., size:].mean(1)], 1)
+        self._abandoned += abandoned.float().mean((1, 2))
+        return torch.cat([self._filling.settle(sent, abandoned, step), gradients[..., size:].mean(1)], 1)
 
     def _update(self, mean: Tensor, share: float, step: int) -> None:
         """One step of the optimizer, as torch.optim's SGD and Adam have it."""

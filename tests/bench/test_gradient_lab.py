@@ -6,10 +6,10 @@ from bench.collectives.world import DLCP, GLOO
 from bench.gradient_lab import BACKENDS, BOUNDED, IMPATIENT, TROUBLE, GivenUp, Steps, judge, slowest_s
 
 
-def world(times_s: list[float], *, digests: str = "aa", given_up: GivenUp | None = None) -> list[Steps]:
+def world(times_s: list[float], *, digests: str = "aa", abandoned: GivenUp | None = None) -> list[Steps]:
     """Two ranks; the first is the slower one."""
     ranks = zip(digests, (times_s, [time_s / 2 for time_s in times_s]), strict=True)
-    return [Steps(1_000_000, mine_s, 0.5, digest, given_up) for digest, mine_s in ranks]
+    return [Steps(1_000_000, mine_s, 0.5, digest, abandoned) for digest, mine_s in ranks]
 
 
 def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
@@ -22,7 +22,7 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
     found = {
         (TROUBLE, GLOO.label): [world([0.4] * 50), world([0.6] * 48 + [2.0] * 2)],
         (TROUBLE, DLCP.label): [world([0.2] * 50), world([0.2] * 50)],
-        (TROUBLE, BOUNDED.label): [world([0.1] * 50, given_up=account), world([0.2] * 50, given_up=account)],
+        (TROUBLE, BOUNDED.label): [world([0.1] * 50, abandoned=account), world([0.2] * 50, abandoned=account)],
         (TROUBLE, IMPATIENT.label): [world([0.1] * 50), world([0.1] * 50)],
     }
     report = judge(found, {})
@@ -36,7 +36,7 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
     assert row[-1] == "2 of 2"
     # Four accounts: two ranks in two worlds.
     assert report.notes == [
-        f"{TROUBLE}, dlcp bounded: given up 0.08 MB of 4 MB, 2.00%; kept at the end by one rank at most 3.0 kB"
+        f"{TROUBLE}, dlcp bounded: abandoned 0.08 MB of 4 MB, 2.00%; kept at the end by one rank at most 3.0 kB"
     ]
 
 

@@ -35,7 +35,7 @@ def test_policy_that_halves_steps_meets_its_bars() -> None:
     assert [bar.met for bar in report.bars] == [True, True, True]
     assert report.bars[0].figure.median == 2
     assert "p50, FIFO / policy, Gloo: 2.00" in report.notes
-    assert "policy, dlcp bounded: given up 1.00% of 0 MB" in report.notes
+    assert "policy, dlcp bounded: abandoned 1.00% of 0 MB" in report.notes
     assert len(report.tables[0].rows) == len(POLICIES) * len(BACKENDS)
 
 

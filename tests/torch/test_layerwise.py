@@ -197,7 +197,7 @@ def test_bounded_gradients_are_exact_where_nothing_is_lost(order: str) -> None:
 def test_bounded_gradients_keep_replicas_alike(order: str) -> None:
     lossy = {"DLCP_SHM": "0", "DLCP_INJECT_LOSS_RATIO": "0.05", "DLCP_MAX_DATAGRAM_BYTES": "1472"}
     abandoned = ranks.run(bounded, order=order, environment=lossy)
-    # Slices of half a kilobyte are one block, which is never given up.
+    # Slices of half a kilobyte are one block, which is never abandoned.
     assert (sum(abandoned) > 0) == (order == "layer_priority")
 
 

@@ -193,7 +193,7 @@ def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> No
     done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
-    assert "of the gradients were given up (budget 10 %)" in done.stdout
+    assert "of the gradients were abandoned (budget 10 %)" in done.stdout
     (one,) = Record.load(tmp_path / "record.json").runs
     assert one.run.configuration.loss_budget == 0.1
     assert one.last.loss < one.epochs[0].loss

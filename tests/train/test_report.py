@@ -52,7 +52,7 @@ def test_a_record_comes_back_as_it_was(record: Record, tmp_path: Path) -> None:
         assert Record.load(tmp_path / "again.json") == one
 
 
-def test_what_was_given_up_is_in_the_table_and_no_error(record: Record) -> None:
+def test_what_was_abandoned_is_in_the_table_and_no_error(record: Record) -> None:
     record = with_bounded(record)
     lines = list(table.lines(record))
     (row,) = (line for line in lines if line.startswith("  dlcp bounded, 3 % loss"))
@@ -61,7 +61,7 @@ def test_what_was_given_up_is_in_the_table_and_no_error(record: Record) -> None:
     assert exact.endswith(" s")
     found = table.findings(record)
     assert (
-        "Handwritten digits: over dlcp bounded, 3 % loss, 2 % (600 kB) of the gradients were given up (budget 5 %); "
+        "Handwritten digits: over dlcp bounded, 3 % loss, 2 % (600 kB) of the gradients were abandoned (budget 5 %); "
         "150 kB of it were still kept at the end, 90 kB written off." in found
     )
     differences = [line for line in found if "accuracy differs" in line]

@@ -93,13 +93,13 @@ def clamped_alpha(policy: Policy, system: System) -> int:
 def _paths(policy: Policy, system: System) -> Iterator[Caveat]:
     if not policy.path_groups:
         return
-    yield noted("path_groups", f"which ports are equal ways is the routing's to know. {system.hashing}")
+    yield noted("path_groups", f"which ports are equal next hops is the routing's to know. {system.hashing}")
     match policy.path_choice:
         case "path_id":
             instead = "the host writes the path id into the UDP source port, and the hash reads it there"
             yield noted("path_choice", instead)
         case "random" | "round_robin" | "adaptive":
-            asked = f"each packet takes a way of its own ({policy.path_choice})"
+            asked = f"each packet takes a next hop of its own ({policy.path_choice})"
             instead = "a hash over addresses and UDP ports decides: hosts spray by their source ports."
             yield differs("path_choice", asked, f"{instead} {system.spraying}".strip())
 
@@ -127,7 +127,7 @@ def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Cav
     for group, members in policy.path_groups.items():
         missing = [member for member in members if member not in ports]
         if missing:
-            asked = f"equal ways by {', '.join(map(repr, missing))}"
+            asked = f"equal next hops by {', '.join(map(repr, missing))}"
             instead = "not among the ports given: where they are called otherwise, give them as PORT=NAME"
             yield differs(f"path_groups.{group}", asked, instead)
     for index, port in enumerate(policy.ports):

@@ -198,7 +198,7 @@ class Ledger:
         allowed = self._total.budget_bytes - self._logged.budget_bytes
         again = self._total.retransmitted_bytes - self._logged.retransmitted_bytes
         line = (
-            f"gradients, {ended.step + 1} steps: of the last {_mib(values)} were given up {_share(gone, values)} "
+            f"gradients, {ended.step + 1} steps: of the last {_mib(values)} were abandoned {_share(gone, values)} "
             f"(allowed {_share(allowed, values)}), sent again {_share(again, values)}"
         )
         if ended.residual is not None:

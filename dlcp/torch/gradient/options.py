@@ -26,7 +26,7 @@ class GradientOptions:
     """How gradients may be lost."""
 
     loss_budget: float | Mapping[str, float] = 0.05
-    """Fraction of gradient bytes that a rank may give up, 0 (nothing) up to 1, 1 excluded. A mapping: by parameter
+    """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded. A mapping: by parameter
     name, where a name with a star at its end stands for all that begin so, the longest that fits counts, and "" for the
     rest."""
     budget_scope: Literal["step", "buffer"] = "step"
@@ -59,9 +59,9 @@ class GradientOptions:
     """A message ends so long after its first packet whatever the budget, when its critical blocks are there."""
     patience_s: PatienceRule = None
     """A message that takes longer than this has met a network short of capacity: its blocks that have not left yet, the
-    least important, are given up unsent, as far as the budget goes. "auto": 1.5 times what the fastest messages of all
-    ranks took in recent steps; where one link is slow, only what crosses that link is given up. None: only blocks that
-    the network lost are given up."""
+    least important, are abandoned unsent, as far as the budget goes. "auto": 1.5 times what the fastest messages of all
+    ranks took in recent steps; where one link is slow, only what crosses that link is abandoned. None: only blocks that
+    the network lost are abandoned."""
     seed: int = 0
     """Of the Hadamard transform's signs."""
 

@@ -31,7 +31,7 @@ PatienceRule = float | Literal["auto"] | None
 
 PATIENCE_FACTOR = 1.5
 """Half a link's rate, the mildest of what a bad cable negotiates down to, takes twice as long. With 1.25, ranks whose
-links were alike gave up 2.2 % of 5 (bench gradient_lab, a busy host)."""
+links were alike abandoned 2.2 % of 5 (bench gradient_lab, a busy host)."""
 SLACK_S = 1e-3
 """Added to it: the scheduling delay of threads, so that a slow wake-up does not cost a small buffer its blocks."""
 STEPS = 8

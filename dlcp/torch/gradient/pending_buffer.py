@@ -54,9 +54,9 @@ class PreparedBuffer:
     sent_bytes: int
     """Bytes of the buffer that other ranks add: the budget is a fraction of these."""
     critical_bytes: int
-    """Of them, bytes that are never given up."""
+    """Of them, bytes that are never abandoned."""
     given_ratio: float
-    """Fraction of sent_bytes that may be given up, 0 to 1."""
+    """Fraction of sent_bytes that may be abandoned, 0 to 1."""
     block_bytes: int
     """Of messages to other ranks, the smallest if they differ."""
 

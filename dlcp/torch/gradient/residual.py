@@ -1,7 +1,7 @@
 """Keeps a sender's abandoned values, and adds them to the next step's gradients.
 
     memory.add_to(buffer, layout)              # before the collective: what is kept of these parameters goes along
-    memory.keep(buffer, layout, ranges)        # after it: what was given up of the buffer, old and new, is kept
+    memory.keep(buffer, layout, ranges)        # after it: what was abandoned of the buffer, old and new, is kept
     memory.end_step()                          # after the optimizer's step: what is kept has waited one step more
 
 Invariant, per element and rank: inputs = what the collectives took + what is kept + what was written off, where only
@@ -10,10 +10,10 @@ All in the unit of the buffer, unscaled, before any division by the number of ra
 
 *A step* is what lies between two calls of end_step. Parameters that are in no buffer of a step wait, and age.
 *Gradient accumulation*: backward passes without exchange never come here; torch adds them up, and the exchanged pass
-brings the sum. Several exchanged passes in one step are several buffers: what the first gave up goes along with the
+brings the sum. Several exchanged passes in one step are several buffers: what the first abandoned goes along with the
 second, and has waited no step. *Clipping* the averaged gradient comes after: kept values are as backward made them, and
 are clipped with the step they arrive in. *A skipped step* (overflow under a loss scale) never was: end_step(False)
-brings back what was kept before it, as it was, and drops what the step gave up, since its gradient is thrown away.
+brings back what was kept before it, as it was, and drops what the step abandoned, since its gradient is thrown away.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from dlcp.torch.tensors import FLOATING_DTYPES
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What add_to put where something was given up again; as the values given up, in the unit of the buffer."""
+    """What add_to put where something was abandoned again; as the values abandoned, in the unit of the buffer."""
 
     values: Tensor
     """All of it."""
@@ -62,7 +62,7 @@ class _Added:
 
 
 class ResidualMemory:
-    """The residuals of one rank. Sparse: costs memory for what was given up alone. Any thread may call.
+    """The residuals of one rank. Sparse: costs memory for what was abandoned alone. Any thread may call.
 
     Values wait on the device that they come from, as float32, or float64 for float64 buffers; work is queued on the
     current stream, and a caller with several streams orders them.
@@ -75,7 +75,7 @@ class ResidualMemory:
     and both are 0 again as soon as it was delivered: momentum correction and factor masking (Deep Gradient Compression,
     Lin et al., ICLR 2018, sections 3.1 and 3.2; RedSync, arXiv 1808.04357). Presumed is an optimizer that steps along
     what it is given, SGD with momentum 0; one with momentum counts that of late values twice. What is delivered at once
-    has no velocity then, so this is for runs that give up most. The accounting gets a fourth term: m·u is made, not
+    has no velocity then, so this is for runs that abandon most. The accounting gets a fourth term: m·u is made, not
     given.
 
     For an optimizer with momentum m, decay = m without rule.momentum is what keeps its velocity: a value that arrives k
@@ -89,7 +89,7 @@ class ResidualMemory:
         self._names = Names()
         self._spares = Spares()
         self._kept = Store()
-        # What add_to took in this step, to be told apart from the step's own gradient when it is given up again.
+        # What add_to took in this step, to be told apart from the step's own gradient when it is abandoned again.
         self._taken = Store()
         # What was kept when the step began.
         self._before: tuple[Batch, ...] = ()
@@ -158,12 +158,12 @@ class ResidualMemory:
         with self._lock:
             self._under_way = True
             place = self._names.place(layout)
-            given_up = intersect(begin, end, place.buffer_begin, place.buffer_end)
-            if not len(given_up.begin):
+            abandoned = intersect(begin, end, place.buffer_begin, place.buffer_end)
+            if not len(abandoned.begin):
                 return
-            count = given_up.end - given_up.begin
-            address = given_up.begin - place.to_buffer[place.by_buffer[given_up.second]]
-            at = given_up.begin
+            count = abandoned.end - abandoned.begin
+            address = abandoned.begin - place.to_buffer[place.by_buffer[abandoned.second]]
+            at = abandoned.begin
             if (address[1:] < address[:-1]).any():
                 order = np.argsort(address)
                 address, at, count = address[order], at[order], count[order]

@@ -120,7 +120,7 @@ class Spares:
             if tensor.dtype == dtype and elements <= whole <= 2 * elements:
                 del self._tensors[index]
                 return tensor.as_strided((elements,), (1,), 0)
-        # An eighth more, since the next step gives up about as much, seldom just as much.
+        # An eighth more, since the next step abandons about as much, seldom just as much.
         return torch.empty(elements + elements // 8, dtype=dtype)[:elements]
 
 

@@ -3,7 +3,7 @@
 Slow and obvious: one event at a time, a block of a message that arrives or a local combination, drawn from
 those that may happen then. It waits for what the executor waits for, and for nothing else; and it reads a message's
 bytes as late as may be, when they arrive. So a schedule that relies on luck gives different results by seed. What is
-given up of a lossy message arrives as such: its receive's operand stays alone, or zeros take its place.
+abandoned of a lossy message arrives as such: its receive's operand stays alone, or zeros take its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dlcp.transport.schedule.operations import Chunk, Combine, RankSchedule, Rec
 Array = npt.NDArray[Any]
 Reduce = Callable[[Array, Array], Array]
 Lost = Callable[[int, int, int, int], bool]
-"""Of (sender, receiver, message, block): whether this block of a lossy message is given up."""
+"""Of (sender, receiver, message, block): whether this block of a lossy message is abandoned."""
 
 
 class StuckError(Exception):
@@ -43,7 +43,7 @@ def run(
 
     `inputs`, `outputs`: per rank and chunk a one-dimensional array, which may share memory where the layout allows it.
     `reduce`: of two arrays; the first is what stands first in the schedule, and what arrives comes second. `finish`:
-    what becomes of final results. `lost`: which blocks of lossy messages are given up; None: none. `rescale`: what
+    what becomes of final results. `lost`: which blocks of lossy messages are abandoned; None: none. `rescale`: what
     becomes of final results, in place of `finish`, told how many contributions came. Scratch is filled with 0xff
     bytes first. Raises StuckError if operations wait for each other.
     """
@@ -61,7 +61,7 @@ def run(
     # (rank, operation, block) whose operands are there.
     ready = [event for rank, state in enumerate(ranks) for event in state.start(rank)]
     arrived: dict[tuple[int, int, int], Array] = {}  # blocks that wait for what they are combined with
-    absent: set[tuple[int, int, int]] = set()  # blocks that were given up
+    absent: set[tuple[int, int, int]] = set()  # blocks that were abandoned
     left = sum(state.left for state in ranks)
     while left > 0:
         if not ready:

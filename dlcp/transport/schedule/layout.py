@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dlcp.errors import ArgumentError
 
 BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"})
-"""Collectives whose messages to the rank that adds may be lossy: what was given up is missing from the sum."""
+"""Collectives whose messages to the rank that adds may be lossy: what was abandoned is missing from the sum."""
 
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"}) | BOUNDED
 """Collectives that add up; all others move what one rank contributes."""
@@ -24,7 +24,7 @@ class Role(NamedTuple):
     holds: int | None
     """The rank whose contribution it holds at the start; None: nothing."""
     wants: int
-    """Bit mask of the ranks whose contributions it holds at the end, each once; or not at all where it was given up."""
+    """Bit mask of the ranks whose contributions it holds at the end, each once; or not at all where abandoned."""
 
 
 class Layout(NamedTuple):

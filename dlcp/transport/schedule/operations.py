@@ -31,7 +31,7 @@ class Chunk(NamedTuple):
 class Send(NamedTuple):
     """`source` goes to `peer`, as the `message`-th message of this rank to that one (counted from 0).
 
-    `lossy`, at both ends: blocks of it may be given up, if the collective is run with a loss budget.
+    `lossy`, at both ends: blocks of it may be abandoned, if the collective is run with a loss budget.
     """
 
     peer: int
@@ -43,7 +43,7 @@ class Send(NamedTuple):
 class Receive(NamedTuple):
     """What comes from `peer`, or `operand` op what comes if there is an operand, becomes `target`.
 
-    `final`: this completes a result; an average is divided here. `lossy`: as of the Send. A block that was given up
+    `final`: this completes a result; an average is divided here. `lossy`: as of the Send. A block that was abandoned
     counts as nothing: the target is the operand alone, or zero. The operand of a lossy receive is there at the start.
     """
 

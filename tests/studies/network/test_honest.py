@@ -116,6 +116,6 @@ def test_a_small_run_leaves_tables_and_a_picture(
     assert len(rows) == 2 * len(CONFIGURATIONS) + 2
     for row in rows:
         assert TRIMMING.bound_s(SIZE) < float(row["step"]) < 0.01
-        assert 0 <= float(row["given up"]) <= 0.1
-        assert (float(row["given up"]) > 0) <= ("bounded" in row[""])
+        assert 0 <= float(row["abandoned"]) <= 0.1
+        assert (float(row["abandoned"]) > 0) <= ("bounded" in row[""])
     assert (tmp_path / "honest.png").stat().st_size > 10_000

@@ -161,7 +161,7 @@ CAVEATS: list[tuple[str, str, str]] = [
     ),
     (
         'path_choice = "round_robin"\n[path_groups]\nup = ["a"]\n',
-        "path_choice: each packet takes a way of its own",
+        "path_choice: each packet takes a next hop of its own",
         "tc sonic cumulus nvue eos nxos",
     ),
     (
@@ -181,7 +181,7 @@ CAVEATS: list[tuple[str, str, str]] = [
     ),
     (
         '[path_groups]\nup = ["a", "b"]\n',
-        "path_groups.up: equal ways by 'a', 'b'; not among the ports given",
+        "path_groups.up: equal next hops by 'a', 'b'; not among the ports given",
         "tc sonic cumulus nvue eos nxos",
     ),
     (

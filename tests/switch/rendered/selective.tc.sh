@@ -17,7 +17,7 @@
 #   - line 28: class[1].dscp: DSCP 48 in a class that drops; routing protocols use CS6 and CS7, and their packets, not ECN-capable, are dropped above 240000 bytes like droppable ones
 #
 # To be known:
-#   - line 6: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
+#   - line 6: path_groups: which ports are equal next hops is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
 #   - line 4: path_choice: the host writes the path id into the UDP source port, and the hash reads it there
 #   - thresholds are met by an average over about two packets, the least that iproute2 can set (W = 1/2)
 #   - a marked packet no longer tells ECT(0) from ECT(1)

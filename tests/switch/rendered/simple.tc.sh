@@ -11,12 +11,12 @@
 #   ethtool -K IFACE tso off gso off gro off    # or thresholds meet packets of 64 KB
 #
 # Otherwise than the policy asks:
-#   - line 3: path_choice: each packet takes a way of its own (random); a hash over addresses and UDP ports decides: hosts spray by their source ports. Linux has no choice packet by packet.
+#   - line 3: path_choice: each packet takes a next hop of its own (random); a hash over addresses and UDP ports decides: hosts spray by their source ports. Linux has no choice packet by packet.
 #   - line 11: class[0].dscp: DSCP 0 belongs to this class; all best-effort traffic that is not ECN-capable is dropped from 300000 bytes as well
 #   - line 18: class[1].critical.mark_ratio: 0.1 of packets are marked above 500000; all are: the ratio holds just below 500000
 #
 # To be known:
-#   - line 6: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
+#   - line 6: path_groups: which ports are equal next hops is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
 #   - thresholds are met by an average over about two packets, the least that iproute2 can set (W = 1/2)
 #   - a marked packet no longer tells ECT(0) from ECT(1)
 #   - strict priority starves: while higher queues fill the link, the lowest gets nothing, for however long

@@ -14,7 +14,7 @@
 #   - line 5: shared_alpha_log2: a queue may grow to 2^-2 of what is free in the shared buffer; not rendered: the system's own buffer settings stay
 #   - line 8: trimmed_run_packets: after 10 trimmed packets another class has its turn; the trimmed class is strictly first
 #   - line 9: pause_above_bytes: an input that has brought more than 500000 bytes is paused; nothing is paused: not rendered. It is the network card's: `dcb pfc`.
-#   - line 3: path_choice: each packet takes a way of its own (adaptive); a hash over addresses and UDP ports decides: hosts spray by their source ports. Linux has no choice packet by packet.
+#   - line 3: path_choice: each packet takes a next hop of its own (adaptive); a hash over addresses and UDP ports decides: hosts spray by their source ports. Linux has no choice packet by packet.
 #   - line 19: class[0].droppable[0].trim_above_bytes: droppable packets lose their payload and go on as headers; they are dropped above 72000: the receiver learns of it by time, not by a header
 #   - line 18: class[0].critical.trim_above_bytes: critical packets are trimmed above 175000; they are kept, whole, as long as the buffer lasts
 #   - line 25: class[1].critical.drop_above_bytes: critical packets are dropped above 900000, droppable ones never; everything is: that is the end of the queue
@@ -23,7 +23,7 @@
 #
 # To be known:
 #   - line 4: shared_bytes: the size of the shared buffer is the hardware's
-#   - line 12: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
+#   - line 12: path_groups: which ports are equal next hops is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
 #   - thresholds are met by an average over about two packets, the least that iproute2 can set (W = 1/2)
 #   - a marked packet no longer tells ECT(0) from ECT(1)
 #   - strict priority starves: while higher queues fill the link, the lowest gets nothing, for however long

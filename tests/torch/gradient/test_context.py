@@ -18,7 +18,7 @@ NUMEL = 60_000
 
 
 def loop(asynchronous: bool) -> int:
-    """A training loop that reduces gradients itself; what this rank gave up."""
+    """A training loop that reduces gradients itself; what this rank abandoned."""
     import dlcp.torch
 
     model = net()

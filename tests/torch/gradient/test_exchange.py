@@ -67,7 +67,7 @@ def layout_of(numel: int) -> Layout:
 
 
 def mass(numel: int, average: bool, scatter: bool, dtype: torch.dtype = torch.float32) -> int:
-    """Inputs = applied + kept, per element; how many bytes were given up in all."""
+    """Inputs = applied + kept, per element; how many bytes were abandoned in all."""
     from dlcp.torch.gradient.pending_buffer import GradientWork
     from dlcp.torch.gradient.state import GradientState
 
@@ -104,8 +104,8 @@ def mass(numel: int, average: bool, scatter: bool, dtype: torch.dtype = torch.fl
 @pytest.mark.parametrize("average", [True, False])
 @pytest.mark.parametrize("scatter", [True, False])
 def test_inputs_are_applied_or_kept(average: bool, scatter: bool) -> None:
-    given_up = ranks.run(mass, 3, numel=90_000, average=average, scatter=scatter, environment=LOSSY)
-    assert sum(given_up) > 0
+    abandoned = ranks.run(mass, 3, numel=90_000, average=average, scatter=scatter, environment=LOSSY)
+    assert sum(abandoned) > 0
 
 
 def test_inputs_of_bfloat16_are_applied_or_kept() -> None:
@@ -174,7 +174,7 @@ def test_a_critical_parameter_arrives_whole(options: dict[str, Any]) -> None:
 
 
 def budget(scope: str) -> tuple[float, float]:
-    """What a rank sent over all steps, and what of it was given up."""
+    """What a rank sent over all steps, and what of it was abandoned."""
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(budget_scope=scope, **(OPEN | {"loss_budget": 0.02}))
@@ -192,17 +192,17 @@ def budget(scope: str) -> tuple[float, float]:
         for future in futures:
             same_on_all_ranks(future.wait())
     state.end_step()
-    given_up = state.report()["total"]["abandoned_bytes"]
+    abandoned = state.report()["total"]["abandoned_bytes"]
     metrics = dist.group.WORLD.communicator.job.metrics.snapshot()["gradients"]
-    assert metrics["gradients"]["total"]["abandoned_bytes"] == given_up
-    return float(sent), float(given_up)
+    assert metrics["gradients"]["total"]["abandoned_bytes"] == abandoned
+    return float(sent), float(abandoned)
 
 
 @pytest.mark.parametrize("scope", ["step", "buffer"])
-def test_no_more_than_the_budget_is_given_up(scope: str) -> None:
-    for sent, given_up in ranks.run(budget, 2, scope=scope, environment=LOSSY):
+def test_no_more_than_the_budget_is_abandoned(scope: str) -> None:
+    for sent, abandoned in ranks.run(budget, 2, scope=scope, environment=LOSSY):
         # A sixteenth for parts that are not all alike in size.
-        assert 0 <= given_up <= 0.02 * sent * (1 + 1 / 16)
+        assert 0 <= abandoned <= 0.02 * sent * (1 + 1 / 16)
 
 
 # --- steps --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_without_loss_training_is_that_of_the_whole_model(mixed: bool) -> None:
 
 
 def mass() -> int:
-    """Gradients made = gradients applied + kept; what this rank gave up."""
+    """Gradients made = gradients applied + kept; what this rank abandoned."""
     model, state = sharded(dist.get_world_size(), residual=ResidualRule(decay=1.0))
     shadow = net()
     numel = sum(parameter.numel() for parameter in shadow.parameters())

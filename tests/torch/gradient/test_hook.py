@@ -74,7 +74,7 @@ DDP_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def train(ddp: dict[str, Any], fill: str = "residual") -> int:
-    """Trains under loss; the bytes that this rank gave up."""
+    """Trains under loss; the bytes that this rank abandoned."""
     model = net()
     model.with_branch = not ddp.get("find_unused_parameters", False)
     wrapped, state = hooked(model, ddp, verify=True, fill=fill)
@@ -121,7 +121,7 @@ def test_without_loss_gradients_are_those_of_plain_ddp(name: str) -> None:
 
 
 def mass(accumulate: bool, unused_in: int | None) -> int:
-    """Gradients made = gradients applied + kept, over steps in which buckets change. What was given up, in bytes."""
+    """Gradients made = gradients applied + kept, over steps in which buckets change. What was abandoned, in bytes."""
     model, shadow = net(), net()
     wrapped, state = hooked(
         model, {"find_unused_parameters": unused_in is not None}, residual=ResidualRule(decay=1.0)

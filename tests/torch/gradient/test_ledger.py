@@ -133,10 +133,10 @@ def test_a_line_is_logged_each_interval(caplog: pytest.LogCaptureFixture) -> Non
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
     assert lines[0].startswith(
-        "rank 3, group workers: gradients, 2 steps: of the last 3.0 MiB were given up 5.00% "
+        "rank 3, group workers: gradients, 2 steps: of the last 3.0 MiB were abandoned 5.00% "
     )
     # Of the interval alone: steps 2 and 3.
-    assert "4 steps: of the last 7.0 MiB were given up 5.00% (allowed 10.00%)" in lines[1]
+    assert "4 steps: of the last 7.0 MiB were abandoned 5.00% (allowed 10.00%)" in lines[1]
     assert "norm 5" in lines[1]
     assert lines[1].endswith("1 steps skipped")
 

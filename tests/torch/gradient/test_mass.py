@@ -75,8 +75,8 @@ def _layouts(case: Case) -> list[Layout]:
     return layouts
 
 
-def _given_up(case: Case, numel: int) -> list[tuple[int, int]]:
-    """Blocks that are given up, alone or in bursts; as ranges in any order, some of them side by side."""
+def _abandoned(case: Case, numel: int) -> list[tuple[int, int]]:
+    """Blocks that are abandoned, alone or in bursts; as ranges in any order, some of them side by side."""
     rng = case.rng
     block = int(rng.integers(1, 12))
     blocks = -(-numel // block)
@@ -117,7 +117,7 @@ def _pass(
     """All buffers of one backward pass; they overlap in time as DDP's do."""
     rng, under_way = case.rng, []
     for layout in _layouts(case):
-        ranges = _given_up(case, layout.numel)
+        ranges = _abandoned(case, layout.numel)
         lost = [i for begin, end in ranges for i in range(begin, end)]
         gradient = torch.from_numpy(rng.normal(size=layout.numel) * 10.0 ** rng.integers(-3, 3)).to(
             case.dtype

@@ -49,7 +49,7 @@ def _waiting(memory: ResidualMemory, layout: Layout = LAYOUT, dtype: torch.dtype
 # --- a step -------------------------------------------------------------------------------------------------
 
 
-def test_what_was_given_up_arrives_a_step_later() -> None:
+def test_what_was_abandoned_arrives_a_step_later() -> None:
     memory = ResidualMemory(WHOLE)
     ones = torch.ones(10)
     _step(memory, ones, [(2, 8)])
@@ -249,8 +249,8 @@ def test_momentum_is_deep_gradient_compressions_recursion(decay: float) -> None:
         velocity[delivered] = value[delivered] = 0
 
 
-def test_momentum_with_everything_given_up_is_momentum_sgd() -> None:
-    """A run whose rank gives up all for T steps: what arrives then is what SGD with momentum would have moved by."""
+def test_momentum_with_everything_abandoned_is_momentum_sgd() -> None:
+    """A run whose rank abandons all for T steps: what arrives then is what SGD with momentum would have moved by."""
     m = 0.9
     memory = ResidualMemory(ResidualRule(decay=1.0, momentum=m))
     parameter = torch.nn.Parameter(torch.zeros(10, dtype=torch.float64))

@@ -1,7 +1,7 @@
 """Bounded collectives over real endpoints that lose packets: mass, budgets, criticality, equal bits; reserved numbers.
 
 What is judged is judged against both ends: values that arrived in the result, and blocks that either end says were
-given up. A seed draws size, type, importance and budget.
+abandoned. A seed draws size, type, importance and budget.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def importance(
     return out
 
 
-def blocks_of(given_up: Abandoned) -> list[int]:
-    bits = np.unpackbits(given_up.blocks.view(np.uint8), bitorder="little")
+def blocks_of(abandoned: Abandoned) -> list[int]:
+    bits = np.unpackbits(abandoned.blocks.view(np.uint8), bitorder="little")
     return [int(i) for i in np.flatnonzero(bits)]
 
 
@@ -93,7 +93,7 @@ def exchange(
 
 
 def judge(size: int, outcomes: list[Outcome], marks: list[list[Any]], ratio: float, seed: int) -> int:
-    """Both ends say the same, within budget, and no critical block was given up; returns how many were."""
+    """Both ends say the same, within budget, and no critical block was abandoned; returns how many were."""
     lost = 0
     for rank, outcome in enumerate(outcomes):
         for each in outcome.sent:
@@ -103,7 +103,7 @@ def judge(size: int, outcomes: list[Outcome], marks: list[list[Any]], ratio: flo
             assert each.nbytes <= ratio * each.message_bytes + 1, f"seed={seed}"
             for block in blocks_of(each):
                 assert marks[rank][each.peer][block] != CRITICAL, (
-                    f"seed={seed}: a critical block was given up"
+                    f"seed={seed}: a critical block was abandoned"
                 )
             assert each.nbytes == sum(end - begin for begin, end in each.ranges()), f"seed={seed}"
             lost += len(blocks_of(each))
@@ -124,7 +124,7 @@ def kept(inputs: list[Values], outcomes: list[Outcome]) -> Values:
     return total
 
 
-def test_all_reduce_under_loss_adds_what_is_not_named_as_given_up(lossy: World) -> None:
+def test_all_reduce_under_loss_adds_what_is_not_named_as_abandoned(lossy: World) -> None:
     lost = 0
     for seed in range(40):
         size = 2 + seed % 3
@@ -137,7 +137,7 @@ def test_all_reduce_under_loss_adds_what_is_not_named_as_given_up(lossy: World) 
     assert lost > 0, "nothing was lost, so nothing was shown"
 
 
-def test_reduce_scatter_under_loss_adds_what_is_not_named_as_given_up(lossy: World) -> None:
+def test_reduce_scatter_under_loss_adds_what_is_not_named_as_abandoned(lossy: World) -> None:
     lost = 0
     for seed in range(20):
         size = 2 + seed % 3

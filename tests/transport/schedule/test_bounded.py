@@ -45,7 +45,7 @@ def test_collectives_that_may_lose_are_the_bounded_ones() -> None:
 
 
 def owner_losses(schedules: Sequence[RankSchedule], lost: Lost) -> Callable[[int, int, int], bool]:
-    """Of (rank, part, block): whether the rank's contribution to it is given up on its way to the part's owner."""
+    """Of (rank, part, block): whether the rank's contribution to it is abandoned on its way to the part's owner."""
     messages = {
         (rank, operation.source.index): (operation.peer, operation.message)
         for rank, schedule in enumerate(schedules)
