@@ -1,8 +1,8 @@
 """CUDA tensors, through pinned memory of the host, in the order of the current stream.
 
-Exact, and slow on purpose for now: the caller waits until what the current stream was doing to an input is done and
-the input has reached the host; the result goes back on a stream of its own, and the streams that use it wait for that
-copy, not the host. Nothing here is called, and CUDA not touched, before a CUDA tensor turns up.
+Exact, but not fast: the caller blocks until the current stream has produced an input and the input has been copied to
+the host. The result is copied back on a separate stream; the streams that use it wait for that copy, the host does not.
+Nothing here runs, and CUDA is not initialised, before a collective gets a CUDA tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _lock = threading.Lock()
-# One stream per device for copies from the host, so that results wait for nothing that the user's streams do.
+# One stream per device for copies from the host: results do not wait for work on the user's streams.
 _streams: dict[torch.device, Any] = {}
 
 
@@ -28,15 +28,14 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def now(device: torch.device) -> Any:
-    """An event after everything that the device's current stream has been given so far."""
+    """An event after everything queued on the device's current stream so far."""
     return torch.cuda.current_stream(device).record_event()
 
 
 def fill(tensor: torch.Tensor, memory: torch.Tensor, before: Any) -> tuple[torch.device, Any]:
-    """Starts the copy of pinned memory to a tensor of the device, after the event `before`; the event of its end.
+    """Starts the copy of pinned memory to a tensor of the device, after the event `before`. Returns its end's event.
 
-    Work that the user gives a stream between the call of the collective and wait() must not touch the tensor, as with
-    every backend: an output belongs to the collective until then.
+    Between the call of the collective and wait() the user's streams must not touch the tensor, as with every backend.
     """
     stream = stream_of(tensor.device)
     with torch.cuda.stream(stream), torch.no_grad():
@@ -48,7 +47,7 @@ def fill(tensor: torch.Tensor, memory: torch.Tensor, before: Any) -> tuple[torch
 
 
 def make_stream_wait(device: torch.device, event: Any) -> None:
-    """Lets the device's current stream go on only after the event."""
+    """Makes the device's current stream wait for the event."""
     torch.cuda.current_stream(device).wait_event(event)
 
 

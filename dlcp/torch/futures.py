@@ -1,20 +1,23 @@
 """Futures whose callbacks may start collectives, while any number of buckets are pending.
 
-Two things make that hard. A callback may wait for a collective that it started, so it must not hold up the thread on
-which others complete: each runs on a thread of the callback pool. And all ranks must start collectives in one order,
-while callbacks run whenever their future completes, which differs from rank to rank, and beside the main thread. So
+A callback may wait for a collective that it started. It must not block the thread that completes other collectives, so
+each callback runs on a thread of the callback pool.
 
-- a callback has a ticket, counted in the order in which the program registers callbacks; what callbacks register
-  themselves runs under their ticket;
-- a collective that a callback starts waits until the callbacks with earlier tickets have returned;
-- it runs on a communicator for callbacks alone (process_group.py), so that the main thread's are not in between.
+All ranks must start collectives in one order. Callbacks run when their future completes, beside the main thread and in
+an order that differs from rank to rank. Therefore
 
-Callbacks that start nothing never wait for one another. What cannot work: a callback that waits for a collective that a
-later callback will start.
+- each callback gets a ticket. Tickets follow the order in which the program registers callbacks; a callback that
+  another callback registers has the same ticket as that one;
+- a collective that a callback starts waits until all callbacks with earlier tickets have returned;
+- it runs on a communicator for callbacks (process_group.py), whose collectives are numbered apart from the main
+  thread's.
 
-A future of torch that Python completes with an exception is, to C++ code such as DDP's reducer, complete with a value
-that is no tensor, which it takes for one all the same. So the value of a failed future here is a Failure, which raises
-the error at any use: Python sees the error itself, backward() raises a RuntimeError of its text.
+Callbacks that start no collective never wait for one another. A callback must not wait for a collective that a later
+callback starts: that is a deadlock.
+
+When Python completes a torch future with an exception, C++ code such as DDP's reducer takes the exception for the
+tensor that it expects. So a failed future here has a Failure as its value, which raises the error at any use: Python
+raises the error itself, backward() a RuntimeError with its text.
 """
 
 from __future__ import annotations
@@ -30,12 +33,12 @@ from dlcp.torch.callbacks import pool
 
 
 class Tickets:
-    """The order of callbacks, of the whole process: a callback may use any group."""
+    """The order of callbacks in this process: one for all groups, since a callback may use any group."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._next = 0
-        # Tickets of callbacks that have not returned, with how many those are; in the order of tickets.
+        # The number of callbacks that have not returned, by ticket; in the order of tickets.
         self._open: dict[int, int] = {}
         self._mine = threading.local()
 
@@ -45,7 +48,7 @@ class Tickets:
         return getattr(self._mine, "ticket", None)
 
     def enter(self) -> int:
-        """A ticket for a callback registered now: a new one, or that of the callback that registers it."""
+        """The ticket of a callback registered now: a new one, or that of the callback that registers it."""
         with self._changed:
             ticket = self.current
             if ticket is None:
@@ -81,7 +84,7 @@ class Failure:
     """The value of a future that failed. Whatever is done with it raises the error."""
 
     def __init__(self, error: BaseException) -> None:
-        # Past __getattr__'s reach, which raises for every name that is not there.
+        # Set as an attribute: __getattr__ is called only for names that are not.
         self.error = error
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -94,11 +97,11 @@ class Failure:
         raise self.error
 
     def __repr__(self) -> str:
-        # What DDP's reducer says of a communication hook's value that is no tensor.
+        # DDP's reducer shows this text when a communication hook's value is no tensor.
         return f"{type(self.error).__name__}: {self.error}"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        # How C++ finds the tensors in a Python object: it pickles it.
+        # torch's C++ pickles a Python object to find the tensors in it.
         raise self.error
 
 
@@ -114,7 +117,7 @@ class CollectiveFuture(torch.futures.Future[Any]):
         child = CollectiveFuture(self._on)
 
         def run() -> None:
-            # Complete under the callback's ticket: what hangs on the child belongs to it.
+            # Completed under the callback's ticket, and so are the child's own callbacks.
             child.complete(lambda: callback(self))
 
         self._run_later(run)
@@ -125,11 +128,11 @@ class CollectiveFuture(torch.futures.Future[Any]):
         self._run_later(lambda: callback(self))
 
     def wait(self) -> Any:
-        """The value; blocks until it is there. Raises the error."""
+        """The value. Blocks until the future is complete. Raises the error of a failed one."""
         return _unpacked(super().wait())
 
     def value(self) -> Any:
-        """The value of a complete future. Raises the error."""
+        """The value of a complete future. Raises the error of a failed one."""
         return _unpacked(super().value())
 
     def complete(self, work: Callable[[], Any]) -> None:
@@ -154,12 +157,12 @@ class CollectiveFuture(torch.futures.Future[Any]):
         def on_streams() -> None:
             with cuda.on_streams_of(self._on):
                 if self._on:
-                    # The callback's streams wait for what is still under way on the device; and what it starts on them
-                    # comes before whatever waits for its own future.
+                    # The callback's streams wait for this future's work on the device. What waits for the callback's
+                    # own future waits for what the callback queues on these streams.
                     super(CollectiveFuture, self).wait()
                 task()
 
-        # The ticket comes back whatever becomes of the streams: later callbacks wait for it.
+        # The ticket is returned even if the streams fail: later callbacks wait for it.
         super().add_done_callback(lambda _: pool.submit(lambda: tickets.run(ticket, on_streams)))
 
 

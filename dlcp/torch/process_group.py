@@ -1,11 +1,11 @@
 """The process group: each c10d collective as one method, over a Communicator of the transport.
 
-The methods check what can be checked here, find the memory behind the tensors, start the operation and return a
-CollectiveWork at once. They know nothing of schedules, packets or peers; those errors come out of the work.
+Each method checks its arguments, finds the memory behind the tensors, starts the operation and returns a
+CollectiveWork at once. Schedules, packets and peers are the transport's; the work raises its errors.
 
-torch calls the methods from Python (torch.distributed) and, for those it has trampolines for, from C++ (DDP's reducer,
-functional collectives). 2.13 renamed some: the older names are aliases. A Python process group replaces torch's whole
-group, so this one answers for all device types, and for what torch otherwise asks of a group's Backend.
+torch calls the methods from Python (torch.distributed) and some of them from C++ (DDP's reducer, functional
+collectives). torch 2.13 renamed some; the older names are aliases. A process group written in Python replaces torch's
+whole group: this one serves all device types, and answers what torch would ask of the group's Backend.
 """
 
 # The stubs of torch's ProcessGroup have several names for one argument of one method.
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from dlcp.transport.communicator import Communicator
 
 Tensor = torch.Tensor
-# Coalesced tensors below this are reduced as one: a small collective costs a round trip whatever its size, while
+# Coalesced tensors up to this size are reduced as one: a small collective costs a round trip whatever its size, and
 # copying this much costs a few tens of microseconds.
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
@@ -75,7 +75,7 @@ Call = TypeVar("Call", MessageKeywords, CollectiveCall)
 
 
 class _Start(Generic[Call]):
-    """The start of one operation: its errors become torch's, and a profiler that records sees it."""
+    """Starts one operation: turns its errors into torch's, and shows it to a profiler that records."""
 
     __slots__ = ("_call", "_communicator", "_range")
 
@@ -101,7 +101,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     Errors of a work (dlcp.errors, all of them also torch.distributed.DistBackendError): CollectiveTimeoutError,
     PeerFailedError, MismatchError, GroupFailedError, CollectiveAbortedError. A wrong call raises ValueError or
-    TypeError and has sent nothing.
+    TypeError before anything is sent.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ProcessGroup(dist.ProcessGroup):
         options: Options,
         marked: scope.Scope | None = None,
     ) -> None:
-        """`marked`: takes over this group's reductions, within a loss budget; None: all are exact."""
+        """`marked`: reduces in this group's place, within a loss budget; None: every reduction is exact."""
         # The form with a store refuses subclasses in torch 2.13.
         super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]
         self.communicator = communicator
@@ -127,13 +127,13 @@ class ProcessGroup(dist.ProcessGroup):
         self._description = ""
         self._lock = threading.Lock()
         self._closed = False
-        # Communicators of the same ranks for what must not come between the group's own operations, by name.
+        # Further communicators of the same ranks, by name. Their collectives are numbered apart from the group's own.
         self._private: dict[str, Communicator] = {}
         self._sparse: SparseReducer | None = None
         self._splits = itertools.count()
         self._traffic_class = options.traffic_class
         self._algorithms = options.algorithms
-        # Shapes that differ while sizes agree are legal, and almost always a mistake.
+        # Ranks may give different shapes of one size. It is almost always a mistake.
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
         self._self_messages = SelfMessages(communicator.rank)
         self._marked = marked
@@ -147,7 +147,7 @@ class ProcessGroup(dist.ProcessGroup):
         name = str(backend_options.group_id)
         world = dist.group.WORLD
         if ranks and isinstance(world, ProcessGroup) and options.settings is None:
-            # The ranks of the default group are those of its job.
+            # A later group's ranks belong to the default group's job.
             return cls._open(world._shared, ranks, store, name, options, timeout_s)
         shared = SharedJob.open(
             store, backend_options.group_rank, backend_options.group_size, options.settings, timeout_s
@@ -166,7 +166,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Self:
         marked = None
         if options.gradients is not None:
-            # Here: a group without gradients need not load what they take.
+            # Imported here: a group without this option does not load these modules.
             from dlcp.torch.gradient.context import marked_calls
 
             marked = marked_calls(options.gradients)
@@ -188,7 +188,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._all_reduce(tensors, opts, list(tensors), CopyBack())
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> CollectiveWork:
-        """As allreduce of each tensor; small ones travel together."""
+        """As allreduce of each tensor; small ones are reduced as one."""
         if (marked := self._marked_calls()) is not None:
             work = marked.all_reduce(self, tensors, opts)
             if work is not None:
@@ -213,7 +213,7 @@ class ProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             memory = updatable(as_real(tensor, op, name), name, back)
             operands.append((memory, data_type(memory.dtype, op, name), self._agree_reduced(tensor)))
-        # All were checked before the first is sent.
+        # Every tensor was checked before the first is sent.
         operations: list[Operation] = []
         for memory, dtype, agree in operands:
             with self.starting(name, opts, memory) as (communicator, call):
@@ -241,7 +241,7 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any = None
     ) -> CollectiveWork:
-        """The output becomes the reduction of what all ranks have for this one; shares may differ in size."""
+        """The output becomes the reduction of all ranks' inputs of this rank's number; inputs may differ in size."""
         name = "reduce_scatter"
         op, factor = reduction(_op_of(opts), name)
         output = checks.only(outputs, name, "outputs")
@@ -288,7 +288,7 @@ class ProcessGroup(dist.ProcessGroup):
         for output, source in zip(outputs, inputs, strict=True):
             memory = writable(as_real(output, op, name), name, back)
             whole = readable(as_real(source, op, name), name)
-            # In place: the output is where this rank's share of the input is.
+            # In place: the output is the memory of this rank's share of the input.
             if not is_share(memory, whole, self._rank):
                 whole = apart(whole, memory)
             operands.append((memory, whole, data_type(memory.dtype, op, name), _complex_type(output)))
@@ -375,7 +375,7 @@ class ProcessGroup(dist.ProcessGroup):
             checks.same_type([source], output, name, "input")
             checks.same_count(output, source.numel() * self._size, name, "output")
             memory, own = writable(output, name, back), readable(source, name)
-            # In place: the input is where this rank's part of the output is.
+            # In place: the input is the memory of this rank's part of the output.
             if not is_share(own, memory, self._rank):
                 own = apart(own, memory)
             operands.append((memory, own))
@@ -440,7 +440,7 @@ class ProcessGroup(dist.ProcessGroup):
     def alltoall(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> CollectiveWork:
-        """Output i becomes what rank i has for this rank; sizes are those that the ranks agreed on."""
+        """Output i becomes rank i's input of this rank's number; both ranks give the same size."""
         name = "all_to_all"
         checks.one_per_rank(outputs, self._size, name, "outputs")
         checks.one_per_rank(inputs, self._size, name, "inputs")
@@ -489,7 +489,7 @@ class ProcessGroup(dist.ProcessGroup):
     # --- between two ranks ----------------------------------------------------------------------------------
 
     def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
-        """Sends a tensor; over when the receiver has it, or, if it is short, when it has left a copy."""
+        """Sends a tensor. Done once the receiver has it; a short one is done once it has been copied."""
         name = "send"
         tensor = checks.only(tensors, name, "tensors")
         to, tag = checks.rank(dstRank, self._size, name, "destination"), checks.tag(tag, name)
@@ -524,13 +524,13 @@ class ProcessGroup(dist.ProcessGroup):
     # --- barriers -------------------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> CollectiveWork:
-        """Over when every rank of the group has come here."""
+        """Done when every rank of the group has called it."""
         with self.starting("barrier", opts, None) as (communicator, call):
             operation = communicator.barrier(**call)
         return self._work("barrier", opts, [operation], [], CopyBack())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that names the ranks that did not come. Blocks; as dlcp.torch.monitored_barrier."""
+        """A barrier that names the ranks that did not call it. Blocks; as dlcp.torch.monitored_barrier."""
         timeout_s = timeout.total_seconds() if timeout else self.communicator.timeout_s
         monitored_barrier(self.communicator, self._name, timeout_s, wait_all_ranks)
 
@@ -571,7 +571,7 @@ class ProcessGroup(dist.ProcessGroup):
     mergeRemoteGroup = merge_remote_group  # noqa: N815
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """The time that operations started from now on have."""
+        """Sets the time limit of operations started from now on."""
         for communicator in (self.communicator, *self._private.values()):
             communicator.timeout_s = timeout.total_seconds()
 
@@ -584,7 +584,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Closes the group, and the job with its last group. Pending works fail. May be called again."""
-        # Without the lock: a thread may hold it while it waits for ranks that do not come.
+        # Without the lock: a thread may hold it while it waits for absent ranks.
         if self._closed:
             return
         self._closed = True
@@ -609,7 +609,7 @@ class ProcessGroup(dist.ProcessGroup):
     def getSize(self) -> int:
         return self._size
 
-    # Asked on every call from Python; the C++ ones would come back here through the trampolines.
+    # Called on every call from Python. torch's C++ versions would call back here.
     rank = getRank
     size = getSize
 
@@ -639,7 +639,7 @@ class ProcessGroup(dist.ProcessGroup):
         devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
         return [torch.device(device) for device in devices]
 
-    # torch has one Backend per device type under a group. Here the group is that for all of its devices.
+    # torch has one Backend per device type under a group. Here the group itself is the Backend of all its devices.
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
@@ -670,7 +670,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def gradients(self) -> GradientState | None:
-        """What reductions on this group may lose, and have lost: from the option of that name. None: nothing."""
+        """The state of bounded gradients, from the option of that name; None: every reduction is exact."""
         return None if self._marked is None else self._marked.state
 
     def _marked_calls(self) -> scope.Scope | None:
@@ -711,12 +711,12 @@ class ProcessGroup(dist.ProcessGroup):
         return _Start(self.communicator, call, operation, keep)
 
     def _communicator_of_callbacks(self) -> Communicator:
-        """For collectives that a future's callback starts, when its turn has come (futures.py). Blocks until then."""
+        """For collectives that a future's callback starts. Blocks until it is the callback's turn (futures.py)."""
         tickets.wait_turn()
         return self.private_communicator("callbacks")
 
     def private_communicator(self, name: str) -> Communicator:
-        """A communicator of the group's ranks for one purpose, so that nothing comes between its collectives.
+        """A communicator of the group's ranks for one purpose: its collectives are numbered apart.
 
         Opened at the first call with this name, which blocks for the store. All ranks ask for the same names.
         """
@@ -729,7 +729,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._private[name]
 
     def _agree_reduced(self, tensor: Tensor) -> str:
-        """What else must be alike on all ranks of a reduction; the transport compares the real type and the size."""
+        """What ranks compare of a reduction besides its real type and size, which the transport compares."""
         return self._agree(tensor) if self._compares_shapes else _complex_type(tensor)
 
     def _agree_all(self, tensors: Sequence[Tensor]) -> str:
@@ -738,7 +738,7 @@ class ProcessGroup(dist.ProcessGroup):
         return type_text(tensors[0].dtype) + shapes
 
     def _agree(self, tensor: Tensor) -> str:
-        """What else must be alike on all ranks."""
+        """What ranks compare of a collective besides its size."""
         if self._compares_shapes:
             return f"{type_text(tensor.dtype)} of shape {tuple(tensor.shape)}"
         return type_text(tensor.dtype)
@@ -748,7 +748,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> CollectiveWork:
         work = CollectiveWork(operations, result, back)
         if back and (opts is None or opts.asyncOp):
-            # Results are copied back even if no caller waits, or waits only for the group's next barrier.
+            # Copies the results back even if no caller waits, or one waits only for the group's next barrier.
             work.get_future()
         return work
 
@@ -763,7 +763,7 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 def _complex_type(tensor: Tensor) -> str:
-    """Its type if it is complex: it is reduced as real numbers, but not with real numbers."""
+    """Its type if it is complex: it is reduced as pairs of real numbers, and must not meet plain ones."""
     return type_text(tensor.dtype) if tensor.is_complex() else ""
 
 

@@ -1,10 +1,10 @@
 """Tensors as memory: what the transport reads and writes in place of a tensor, and the copy back.
 
-The transport moves contiguous memory of this host. A tensor that is that is used as it is; any other layout (strides,
-a lazy conjugate or negative, another device) goes through a contiguous copy, and results go back with a copy when the
-collective is over. A tensor whose elements share memory is refused as an output: one place cannot hold two results.
+The transport moves contiguous memory of this host. It uses a contiguous CPU tensor as it is. Any other tensor (strided,
+lazily conjugate or negative, on another device) is copied to contiguous memory first, and results are copied back when
+the collective is over. A tensor whose elements share memory is refused as an output: one place cannot hold two results.
 
-Reductions know ten types; moving data knows none, so everything with a fixed element size can be moved.
+Reductions take ten element types. Other collectives take any type with a fixed element size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REDUCTIONS = {
     int(RedOpType.PREMUL_SUM): Reduction.SUM,
 }
 _SUM = RedOpType.SUM
-# What has a meaning on the real and imaginary parts alone.
+# Right on complex numbers when real and imaginary parts are reduced apart.
 _LINEAR = {Reduction.SUM, Reduction.AVG}
 _BITWISE = {Reduction.BAND, Reduction.BOR, Reduction.BXOR}
 
@@ -48,7 +48,7 @@ _CPU = torch.device("cpu")
 
 
 class CopyBack:
-    """The copies to make when a collective is over: from what the transport filled to the tensors behind it."""
+    """The copies to make when a collective is over: from memory that the transport filled to the caller's tensors."""
 
     __slots__ = ("_events", "_pairs")
 
@@ -62,7 +62,7 @@ class CopyBack:
     def add(self, tensor: torch.Tensor, memory: torch.Tensor, what: str) -> None:
         """Raises ValueError if the tensor cannot receive anything. `memory`: contiguous, of the same shape."""
         _refuse_overlap(tensor, what)
-        # What the current stream still does to the tensor comes before the copy.
+        # The copy comes after what the current stream still does to the tensor.
         before = cuda.now(tensor.device) if tensor.device != _CPU else None
         self._pairs.append((tensor, memory, before))
 
@@ -73,7 +73,7 @@ class CopyBack:
                 _fill(tensor, memory)
             else:
                 self._events.append(cuda.fill(tensor, memory, before))
-        # Not kept: the memory is free again, and the tensors are their owner's.
+        # Releases the memory and the tensors.
         self._pairs = []
 
     def make_streams_wait(self) -> None:
@@ -117,7 +117,7 @@ def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
         return tensor
     tensor = _strided(tensor, what)
     memory = readable(tensor, what)
-    # The same memory: a subclass that is only a name.
+    # Equal addresses: the tensor is of a subclass that adds no layout of its own.
     if memory.data_ptr() != tensor.data_ptr() or _is_lazy(tensor):
         back.add(tensor, memory, what)
     return memory
@@ -140,9 +140,9 @@ def parts(memory: torch.Tensor, rows: Sequence[int]) -> list[Span]:
 
 
 def apart(source: torch.Tensor, memory: torch.Tensor, place: torch.Tensor | None = None) -> torch.Tensor:
-    """The source, or a copy if filling `memory` would change it before its time.
+    """The source, or a copy where it overlaps `memory`, which the collective fills.
 
-    `place`: memory that the source may be itself, since nothing goes there but the source.
+    `place`: the part of `memory` that receives the source itself; the source may be that part.
     """
     start, other = source.data_ptr(), memory.data_ptr()
     if start >= other + memory.nbytes or other >= start + source.nbytes:
@@ -163,7 +163,7 @@ def _is_memory(tensor: torch.Tensor) -> bool:
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    """Whether the memory does not hold the values: a conjugate or negative not yet worked out."""
+    """Whether a conjugation or negation is still to be applied to what the memory holds."""
     return tensor.is_neg() or tensor.is_conj()
 
 

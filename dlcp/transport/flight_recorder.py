@@ -1,11 +1,11 @@
 """The last operations of a process, kept in memory, and written to a file when a group fails.
 
-When a collective hangs or fails, the question is which rank called what, in which order, and which one did not come.
-Each rank keeps its last operations and writes them when a group fails, or when asked (flight_trace.py).
+When a collective hangs or fails, its user asks which rank called what, in which order, and which rank is missing. Each
+rank keeps its last operations and writes them when a group fails, or on request (flight_trace.py).
 
-Recording is part of every operation, so it only notes values. Names and sizes are worked out when somebody looks. The
-recorder learns how an operation ended when a later one is recorded or when somebody looks: it sees the end late, and
-the duration is the transport's own. The oldest operation goes when a new one needs its place.
+Every operation is recorded, so recording only stores values. Names and sizes are computed on request. The recorder
+learns how an operation ended when a later one is recorded or on request; the duration is measured by the transport.
+When the recorder is full, a new operation replaces the oldest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The file in which a flight recorder leaves its operations: the format of torch's own, for torch's trace tool.
 
-`torchfrtrace FOLDER` lines the files of all ranks up and names the first operation that differs. The tool knows torch's
-own backends only, and takes a group's messages for collectives of all its members. So operations carry the prefix of
-torch's backend for CPUs, and each direction between two ranks is written as a group of its own, in which the i-th send
-belongs to the i-th receive.
+`torchfrtrace FOLDER` compares the files of all ranks and names the first operation that differs. The tool accepts
+torch's own backends only, and takes a message within a group for a collective of all its members. So operations carry
+the prefix of torch's backend for CPUs, and each direction between two ranks is written as a group of its own, in which
+the i-th send belongs to the i-th receive.
 
-The tool unpickles what it finds: whoever can write to the folder can run code as its reader. The folder that nobody
-chose is therefore this user's alone.
+The tool unpickles the files: whoever can write to the folder can run code as its reader. The default folder is
+therefore readable and writable by this user only.
 """
 
 from __future__ import annotations

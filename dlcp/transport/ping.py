@@ -1,13 +1,13 @@
-"""Moves data between two hosts and says how it went: `python -m dlcp.transport.ping`.
+"""Sends messages between two hosts and reports time and loss: `python -m dlcp.transport.ping`.
 
-One side listens (`--listen`), the other gives its address. Every setting of an endpoint can be given as a DLCP_*
-variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C or SIGTERM (0 for a listener), 141 nobody
-reads the output any more.
+One side listens (`--listen`), the other is given the listener's address. Every setting of an endpoint can be given as a
+DLCP_* variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C or SIGTERM (0 for a listener), 141
+the reader of the output is gone.
 
-The talk: the client sends a JSON offer under the control tag, the listener posts receives and answers; then message i
-has tag i, and an empty one ends the run. For each message the listener posts a further receive, then sends an empty
-reply of the same tag. A client never has more messages without a reply than the listener posted receives, so that none
-comes unexpected. At the end the listener answers with what it counted.
+The protocol: the client sends a JSON offer under the control tag; the listener posts receives and answers. Message i
+has tag i, and an empty message ends the run. For each message the listener posts another receive, then replies with an
+empty message of the same tag. A client waits for replies before it has more messages outstanding than the listener
+posted receives, so every message finds a receive. At the end the listener sends its counts.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from dlcp.transport.transfer import TransferFuture
 LISTENER_RANK = 0
 CONTROL_TAG = 1 << 63
 TALK_VERSION = 2
-# Receives posted beyond what the client has under way, so that the next message finds one.
+# Receives posted beyond the client's outstanding messages, so that the next message finds one.
 RECEIVES_AHEAD = 2
 OFFER_BYTES_MAX = 4096
-# A listener takes orders from the network: this much memory for one client at most.
+# The client's offer comes from the network. It may ask for this much memory at most.
 LISTENER_BYTES_MAX = 4 << 30
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -58,12 +58,12 @@ class Plan:
     count: int | None = 200
     duration_s: float | None = None
     depth: int = 4
-    """Messages under way at once."""
+    """Messages outstanding at once."""
     delivery: str = "reliable"
     loss_ratio: float = 0.0
     deadline_s: float | None = None
     classes: tuple[int, ...] = (0,)
-    """Messages take turns."""
+    """Traffic classes; messages take them in turn."""
 
 
 def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""Packets for people: a scapy layer, so that a capture can be read (`pip install '.[scapy]'` in a checkout).
+"""A scapy layer, to read captures of dlcp's packets (`pip install '.[scapy]'` in a checkout).
 
     from scapy.utils import rdpcap
     from dlcp.transport.scapy import bind_ports, recognise
 
-    bind_ports(7000)                     # what goes to or comes from this UDP port, or:
+    bind_ports(7000)                     # packets to or from this UDP port, or:
     packets = recognise(rdpcap("run.pcap"))  # whatever looks like dlcp on any port
     packets.nsummary()
 
 `python -m dlcp.transport.scapy run.pcap` prints a capture, one packet a line.
 
-Layouts: native/engine/wire.hpp and frames.hpp. This reading of the format shares no code with the engine; it
-verifies no tags and decrypts nothing. A captured packet that is built again gives its own bytes.
+Layouts: native/engine/wire.hpp and frames.hpp. This reader shares no code with the engine. It verifies no tags and
+decrypts nothing. Building a dissected packet gives its captured bytes again.
 """
 # ruff: noqa: RUF012  fields_desc is how a scapy layer is declared
 
