@@ -78,9 +78,9 @@ class Metrics:
 
         `groups` (by name) → `operations` (by kind): how many were started, completed and failed, payload moved, time
         from start to end; `waited_for`: how many failed while something of a rank was missing; `under_way`,
-        `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the state of the
-        way there, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened.
-        `driver`: what this driver alone counts, by its names.
+        `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the peer's
+        state, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened. `driver`:
+        what this driver alone counts, by its names.
         `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose.
 
         Of a closed job there are no peers. Raises ForkError.

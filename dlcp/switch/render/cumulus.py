@@ -25,7 +25,8 @@ SYSTEM = System(
     alpha_log2=range(-7, 7),
     shapes=True,
     hashing=(
-        "ECMP hashes UDP ports by default (`nv show system forwarding ecmp-hash`), so a source port chooses the next hop."
+        "ECMP hashes UDP ports by default (`nv show system forwarding ecmp-hash`), so a source port chooses the next "
+        "hop."
     ),
     spraying="Adaptive routing is per packet, but for RoCEv2 alone.",
     pausing="`nv set qos pfc` takes xoff-threshold and xon-threshold.",
