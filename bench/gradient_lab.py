@@ -42,7 +42,7 @@ BACKENDS: dict[Backend, dict[str, Any] | None] = {
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class Account:
     """What one rank's hook says of all its steps."""
 
     sent_bytes: int
@@ -61,7 +61,7 @@ class Steps:
     last_loss: float
     digest: str
     """Of the weights after the last step."""
-    abandoned: GivenUp | None = None
+    abandoned: Account | None = None
     """None: all gradients had to arrive."""
 
 
@@ -114,7 +114,7 @@ def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, o
             f"{runs[0][0].last_loss:.4f}",
             f"{alike} of {len(runs)}",
         )
-        if whole := abandoned(runs):
+        if whole := account_of(runs):
             sent, abandoned = whole.sent_bytes, whole.abandoned_bytes
             report.notes.append(
                 f"{words}, {label}: abandoned {abandoned / 1e6:.2f} MB of {sent / 1e6:.0f} MB, {abandoned / sent:.2%}; "
@@ -151,14 +151,14 @@ def agreeing(runs: list[list[Steps]]) -> int:
     return sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
 
 
-def abandoned(runs: list[list[Steps]]) -> GivenUp | None:
+def account_of(runs: list[list[Steps]]) -> Account | None:
     """By all ranks of all worlds together, and the most that one kept; None: nothing could be abandoned."""
     accounts = [rank.abandoned for steps in runs for rank in steps if rank.abandoned is not None]
     if not accounts:
         return None
     sent_bytes = sum(one.sent_bytes for one in accounts)
     abandoned_bytes = sum(one.abandoned_bytes for one in accounts)
-    return GivenUp(sent_bytes, abandoned_bytes, max(one.residual_bytes for one in accounts))
+    return Account(sent_bytes, abandoned_bytes, max(one.residual_bytes for one in accounts))
 
 
 # --- on every rank --------------------------------------------------------------------------------------------
@@ -209,11 +209,11 @@ def train(steps: int, options: dict[str, Any] | None) -> Steps:
     return Steps(parameters, times_s, last_loss, digest.hexdigest(), _account(state))
 
 
-def _account(state: Any) -> GivenUp | None:
+def _account(state: Any) -> Account | None:
     if state is None:
         return None
     state.end_step()
     report = state.report()
     total, residual = report["total"], report["residual"]
     # The other half are the sums on their way back.
-    return GivenUp(total["contributed_bytes"], total["abandoned_bytes"], residual["nbytes"])
+    return Account(total["contributed_bytes"], total["abandoned_bytes"], residual["nbytes"])

@@ -19,7 +19,7 @@ from studies.training.training import Result, Run
 RUNS_NAME = "runs.csv"
 COLUMNS = (
     *("task", "fill", "who", "process", "loss", "rate", "seed", "rounds"),
-    *("decay", "critical_share", "pressure", "again", "held_out", "given_up"),
+    *("decay", "critical_share", "pressure", "again", "held_out", "abandoned"),
 )
 
 
@@ -48,7 +48,7 @@ class Record:
     def add(self, runs: Sequence[Run], results: Sequence[Result]) -> None:
         rows = []
         for run, result in zip(runs, results, strict=True):
-            found = {"held_out": f"{result.held_out:.6g}", "given_up": f"{result.given_up:.5g}"}
+            found = {"held_out": f"{result.held_out:.6g}", "abandoned": f"{result.abandoned:.5g}"}
             cells = asdict(run) | asdict(run.arm) | found
             rows.append([cells[name] for name in COLUMNS])
             self.results.add(run, result)
@@ -60,10 +60,10 @@ class Record:
 
 
 def _of(row: dict[str, Any]) -> tuple[Run, Result]:
-    loss, rate, rounds, decay, critical_share, pressure, held_out, given_up = (
+    loss, rate, rounds, decay, critical_share, pressure, held_out, abandoned = (
         float(row[name])
-        for name in ("loss", "rate", "rounds", "decay", "critical_share", "pressure", "held_out", "given_up")
+        for name in ("loss", "rate", "rounds", "decay", "critical_share", "pressure", "held_out", "abandoned")
     )
     arm = Arm(row["who"], row["fill"], decay, row["process"], critical_share, pressure)
     run = Run(row["task"], arm, loss, rate, int(row["seed"]), rounds, int(row["again"]))
-    return run, Result(held_out, given_up)
+    return run, Result(held_out, abandoned)

@@ -133,7 +133,7 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
             curves = [
                 {
                     "loss": loss,
-                    "given_up": round(results.given_up(task, arm, loss), 4),
+                    "abandoned": round(results.abandoned(task, arm, loss), 4),
                     "excess_by_rate": {
                         f"{rate:g}": _number(results.excess(task, arm, loss, rate))
                         for rate in results.rates(task, arm, loss)

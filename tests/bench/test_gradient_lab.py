@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.collectives.world import DLCP, GLOO
-from bench.gradient_lab import BACKENDS, BOUNDED, IMPATIENT, TROUBLE, GivenUp, Steps, judge, slowest_s
+from bench.gradient_lab import BACKENDS, BOUNDED, IMPATIENT, TROUBLE, Account, Steps, judge, slowest_s
 
 
-def world(times_s: list[float], *, digests: str = "aa", abandoned: GivenUp | None = None) -> list[Steps]:
+def world(times_s: list[float], *, digests: str = "aa", abandoned: Account | None = None) -> list[Steps]:
     """Two ranks; the first is the slower one."""
     ranks = zip(digests, (times_s, [time_s / 2 for time_s in times_s]), strict=True)
     return [Steps(1_000_000, mine_s, 0.5, digest, abandoned) for digest, mine_s in ranks]
@@ -18,7 +18,7 @@ def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
 
 
 def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
-    account = GivenUp(sent_bytes=1_000_000, abandoned_bytes=20_000, residual_bytes=3_000)
+    account = Account(sent_bytes=1_000_000, abandoned_bytes=20_000, residual_bytes=3_000)
     found = {
         (TROUBLE, GLOO.label): [world([0.4] * 50), world([0.6] * 48 + [2.0] * 2)],
         (TROUBLE, DLCP.label): [world([0.2] * 50), world([0.2] * 50)],

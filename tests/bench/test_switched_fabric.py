@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.gradient_lab import GivenUp, Steps
+from bench.gradient_lab import Account, Steps
 from bench.switched_fabric import BACKENDS, BOUNDED, POLICIES, Dropped, judge
 
-GIVEN_UP = GivenUp(sent_bytes=1000, abandoned_bytes=10, residual_bytes=0)
+ACCOUNT = Account(sent_bytes=1000, abandoned_bytes=10, residual_bytes=0)
 
 
 def accounts(step_s: dict[str, float]) -> dict[tuple[str, str], list[list[Steps]]]:
     """Two repetitions of three ranks, whose steps take so long with each policy."""
     return {
         (policy, backend.label): [
-            [Steps(1000, [step_s[policy]] * 4, 0.5, "same", GIVEN_UP if backend == BOUNDED else None)] * 3
+            [Steps(1000, [step_s[policy]] * 4, 0.5, "same", ACCOUNT if backend == BOUNDED else None)] * 3
         ]
         * 2
         for policy in POLICIES

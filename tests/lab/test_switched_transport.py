@@ -117,8 +117,8 @@ def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: SwitchedLa
     after = bed.counts()["l0"]
     assert len({rank.digest for rank in found}) == 1
     for rank in found:
-        assert rank.given_up is not None
-        assert rank.given_up.abandoned_bytes <= BUDGET * rank.given_up.sent_bytes
+        assert rank.abandoned is not None
+        assert rank.abandoned.abandoned_bytes <= BUDGET * rank.abandoned.sent_bytes
     for port in after:
         critical, _ = lost_between(before[port], after[port])
         assert critical == 0, after[port]

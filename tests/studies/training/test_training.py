@@ -46,7 +46,7 @@ def test_lossless_run_is_plain_training_by_torch(name: str) -> None:
     inputs, answers = task.held_out()
     expected = model.losses(weights, inputs[None], answers[None]).item()
     assert result.held_out == pytest.approx(expected, rel=1e-4)
-    assert result.given_up == 0.0
+    assert result.abandoned == 0.0
 
 
 @pytest.mark.parametrize("fill", ["zero", "residual", "hadamard"])
@@ -57,7 +57,7 @@ def test_a_run_is_the_same_alone_and_among_others(fill: str) -> None:
     (alone,) = train([run])
     together = train(others)[1]
     assert together.held_out == pytest.approx(alone.held_out, rel=1e-4)
-    assert together.given_up == pytest.approx(alone.given_up, rel=1e-6)
+    assert together.abandoned == pytest.approx(alone.abandoned, rel=1e-6)
 
 
 def test_loss_beyond_nothing_hurts() -> None:
@@ -65,13 +65,13 @@ def test_loss_beyond_nothing_hurts() -> None:
         train([replace(RUN, arm=replace(ARM, fill="zero", who="random"), loss=loss)])[0]
         for loss in (0.0, 0.9)
     )
-    assert lossy.given_up == pytest.approx(0.9, abs=0.02)
+    assert lossy.abandoned == pytest.approx(0.9, abs=0.02)
     assert lossy.held_out > clean.held_out
 
 
 def test_transport_gives_up_its_budget_and_no_more() -> None:
     (result,) = train([replace(RUN, arm=replace(ARM, pressure=2.0), loss=0.2)])
-    assert 0.17 < result.given_up <= 0.2
+    assert 0.17 < result.abandoned <= 0.2
 
 
 def test_groups_do_not_mix() -> None:
