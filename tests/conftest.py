@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -38,14 +39,11 @@ def native_build() -> Path:
     return ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
 
 
-# Tests of these places make namespaces, load the machine or judge how long something takes: they run one after another,
-# on one worker, while the others run the rest. They begin first, since they take longest.
+# Tests of these places make namespaces, load the machine or judge how long something takes: those of one line run one
+# after another, on one worker, while the others run the rest. They begin first, since they take longest.
 ONE_AFTER_ANOTHER = (
-    "tests/lab/",
-    "tests/transport/dpdk/",
-    "tests/transport/xdp/",
-    "tests/doctor/",
-    "tests/bench/",
+    ("tests/lab/", "tests/doctor/", "tests/bench/"),
+    ("tests/transport/dpdk/", "tests/transport/xdp/"),
 )
 # Files whose cases share nothing: each case goes to any worker. All other files stay whole, for their fixtures.
 SPLIT = (
@@ -56,7 +54,7 @@ SPLIT = (
 )
 # Tests that start programs, ranks or networks, or try very many cases. `make check` goes without them.
 SLOW = (
-    *ONE_AFTER_ANOTHER,
+    *itertools.chain(*ONE_AFTER_ANOTHER),
     "tests/p4/",
     "tests/sim/ns3/",
     "tests/sim/test_command.py",
@@ -112,8 +110,9 @@ SLOW = (
 def worker_group(nodeid: str) -> str:
     """Tests of one group run on one worker."""
     path = nodeid.split("::")[0]
-    if path.startswith(ONE_AFTER_ANOTHER):
-        return "the machine"
+    for places in ONE_AFTER_ANOTHER:
+        if path.startswith(places):
+            return places[0]
     return nodeid if path in SPLIT else path
 
 
@@ -136,7 +135,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
-    items.sort(key=lambda item: worker_group(item.nodeid) != "the machine")
+    first = {places[0] for places in ONE_AFTER_ANOTHER}
+    items.sort(key=lambda item: worker_group(item.nodeid) not in first)
     if os.geteuid() == 0:
         return
     for item in items:
