@@ -18,11 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp import errors
 from tests.torch import ranks
 
-# A group's timeout in tests of timeouts, and how much later than it every rank may raise.
-SHORT_S = 2.0
-GRACE_S = 1.0
-# Of ranks that find a dead peer by its silence.
-GROUP_S = 5.0
+# A timeout in tests of timeouts; the group's own where another one is to end a call is ranks.GROUP_TIMEOUT_S.
+SHORT_S = 1.0
+
+
+def default_store() -> dist.Store:
+    store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+    store.set_timeout(timedelta(seconds=ranks.GROUP_TIMEOUT_S))
+    return store
 
 
 def raised(kind: type[Exception], call: Callable[[], Any]) -> Any:
@@ -161,7 +164,7 @@ def timeout(level: str) -> tuple[str, float]:
     dist.all_reduce(torch.ones(1))
     start_s = time.monotonic()
     if rank == 1:
-        time.sleep(3 * SHORT_S)
+        default_store().wait(["rank 0 has raised"])
         return "", 0.0
     if level == "set_timeout":
         dist.group.WORLD.set_timeout(timedelta(seconds=SHORT_S))
@@ -171,7 +174,9 @@ def timeout(level: str) -> tuple[str, float]:
         "set_timeout": lambda: dist.broadcast(torch.ones(1), 1),
     }
     error = raised(errors.CollectiveTimeoutError, calls[level])
-    return str(error), time.monotonic() - start_s
+    waited_s = time.monotonic() - start_s
+    default_store().set("rank 0 has raised", "")
+    return str(error), waited_s
 
 
 def timeout_of_group() -> tuple[str, float]:
@@ -181,7 +186,7 @@ def timeout_of_group() -> tuple[str, float]:
 
 def late(results: list[tuple[str, float]]) -> None:
     text, waited_s = results[0]
-    assert SHORT_S * 0.9 <= waited_s <= SHORT_S + GRACE_S
+    assert SHORT_S * 0.9 <= waited_s < ranks.GROUP_TIMEOUT_S
     assert "rank 1" in text
 
 
@@ -218,11 +223,14 @@ def monitored() -> str:
     import dlcp.torch
 
     dist.barrier()
-    if dist.get_rank() in (1, 3):
-        time.sleep(2 * SHORT_S)
+    rank, store = dist.get_rank(), default_store()
+    if rank in (1, 3):
+        store.wait(["rank 0 has raised", "rank 2 has raised"])
         return ""
     barrier = dlcp.torch.monitored_barrier
-    return str(raised(errors.CollectiveTimeoutError, lambda: barrier(timeout=SHORT_S, wait_all_ranks=True)))
+    error = raised(errors.CollectiveTimeoutError, lambda: barrier(timeout=SHORT_S, wait_all_ranks=True))
+    store.set(f"rank {rank} has raised", "")
+    return str(error)
 
 
 def test_monitored_barrier_names_the_missing_ranks_everywhere() -> None:
@@ -253,7 +261,7 @@ def dead_peer(how: str) -> None:
 
     error = raised(errors.CollectiveError, several)
     assert "rank 1" in str(error)
-    assert time.monotonic() - start_s < GROUP_S + GRACE_S
+    assert time.monotonic() - start_s < ranks.GROUP_TIMEOUT_S
 
 
 @pytest.mark.parametrize("how", ["exit", "kill"])

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from tests.torch import ranks
 
-ROUNDS = 12
+ROUNDS = 5
 COLLECTIVES = 4
 
 

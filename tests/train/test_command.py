@@ -95,26 +95,6 @@ def test_help_names_what_can_be_chosen() -> None:
         assert word in shown
 
 
-def test_training_over_gloo_from_end_to_end(tmp_path: Path) -> None:
-    words = ["--backend", "gloo", "--mode", "single", "--loss", "0", "--model", "digits", "--epochs", "1"]
-    done = run(*words, "--world-size", "2", "--output", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout  # no terminal, no colours
-    assert "digits over Gloo, no loss, seed 0" in done.stdout
-    assert "epoch  1/1" in done.stdout
-    assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
-    record = Record.load(tmp_path / "out" / "record.json")
-    (one,) = record.runs
-    assert one.steps == len(one.step_s) == len(one.communication_s) > 5
-    assert [epoch.epoch for epoch in one.epochs] == [0, 1]
-    assert one.last.loss < one.epochs[0].loss
-    assert one.replicas_agree
-    assert len(one.cpu_s) == 2
-    assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
-    assert "Handwritten digits" in (tmp_path / "out" / "training.html").read_text()
-    assert not list((tmp_path / "out").glob("*.npy"))
-
-
 def test_records_of_another_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     for content, complaint in (
@@ -166,14 +146,23 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
     assert lossy[1].network[0].repair_packets > 0
 
 
-def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
+def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]
     words += ["--loss-budget", "0"]
-    done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
+    done = run(*words, "--world-size", "2", "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "\x1b" not in done.stdout  # no terminal, no colours
+    assert "digits over Gloo, no loss, seed 0" in done.stdout
+    assert "epoch  1/1" in done.stdout
+    assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
     assert "Over dlcp loss changed no bit of the final weights (1 of 1 runs)." in done.stdout
-    gloo, clean, lossy = Record.load(tmp_path / "record.json").runs
+    gloo, clean, lossy = Record.load(tmp_path / "out" / "record.json").runs
+    assert gloo.steps == len(gloo.step_s) == len(gloo.communication_s) > 5
+    assert [epoch.epoch for epoch in gloo.epochs] == [0, 1]
+    assert gloo.last.loss < gloo.epochs[0].loss
+    assert gloo.replicas_agree
+    assert len(gloo.cpu_s) == 2
     assert clean.digests == lossy.digests
     assert abs(lossy.last.accuracy - gloo.last.accuracy) < 0.05
     before, after = clean.totals(), lossy.totals()
@@ -183,8 +172,11 @@ def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     assert after.injected_packets > 10
     assert after.repair_packets > 10
     assert after.gradient_bytes >= before.gradient_bytes > clean.steps * clean.parameters * 4
-    log = (tmp_path / "logs" / "rank-1.log").read_text()
+    log = (tmp_path / "out" / "logs" / "rank-1.log").read_text()
     assert "INJECTED LOSS: 5 % of the packets" in log
+    assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert "Handwritten digits" in (tmp_path / "out" / "training.html").read_text()
+    assert not list((tmp_path / "out").glob("*.npy"))
 
 
 def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> None:
