@@ -124,8 +124,8 @@ ifneq ($(SANITIZE),)
 endif
 	@cmake --build $(NATIVE_BUILD)
 
-# Two workers more than there are cores: many tests wait. Which tests share a worker: tests/conftest.py.
-PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 2) --dist loadscope
+# One worker more than there are cores: some tests wait. Which tests share a worker: tests/conftest.py.
+PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadscope
 test: native
 	$(PYTEST) $(PYTEST_ARGS)
 

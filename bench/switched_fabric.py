@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bench.collectives.world import GLOO, Backend, Place, Ranks
-from bench.gradient_lab import LOSS_BUDGET, Steps, agreeing, all_times_s, account_of, median_s, train
+from bench.gradient_lab import LOSS_BUDGET, Steps, account_of, agreeing, all_times_s, median_s, train
 from bench.report import Figure, Report, percentile, progress, ratios, spread
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
@@ -115,7 +115,9 @@ def judge(
             report.notes.append(f"WRONG: {policy}, {label}: ranks ended with different weights")
         if whole := account_of(runs):
             share = whole.abandoned_bytes / whole.sent_bytes
-            report.notes.append(f"{policy}, {label}: abandoned {share:.2%} of {whole.sent_bytes / 1e6:.0f} MB")
+            report.notes.append(
+                f"{policy}, {label}: abandoned {share:.2%} of {whole.sent_bytes / 1e6:.0f} MB"
+            )
 
     def ratio(over: tuple[str, str], under: tuple[str, str]) -> Figure:
         return ratios(map(median_s, found[over]), map(median_s, found[under]))

@@ -132,7 +132,9 @@ class _Lockstep:
         abandoned = network_losses(self._first.arm.process, self._hit_rate, luck)
         if self._importance is not None:
             codes = self._importance.codes(sent)
-            abandoned = choose(self._first.arm.who, abandoned, codes, self._importance.critical(), self._budget)
+            abandoned = choose(
+                self._first.arm.who, abandoned, codes, self._importance.critical(), self._budget
+            )
             self._importance.end_step()
         self._abandoned += abandoned.float().mean((1, 2))
         return torch.cat([self._filling.settle(sent, abandoned, step), gradients[..., size:].mean(1)], 1)

@@ -22,7 +22,10 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
     found = {
         (TROUBLE, GLOO.label): [world([0.4] * 50), world([0.6] * 48 + [2.0] * 2)],
         (TROUBLE, DLCP.label): [world([0.2] * 50), world([0.2] * 50)],
-        (TROUBLE, BOUNDED.label): [world([0.1] * 50, abandoned=account), world([0.2] * 50, abandoned=account)],
+        (TROUBLE, BOUNDED.label): [
+            world([0.1] * 50, abandoned=account),
+            world([0.2] * 50, abandoned=account),
+        ],
         (TROUBLE, IMPATIENT.label): [world([0.1] * 50), world([0.1] * 50)],
     }
     report = judge(found, {})
