@@ -136,11 +136,12 @@ check: native lint-ruff lint-types
 soak: native
 	$(NATIVE_BUILD)/dlcp_property --seeds $(SEEDS) --jobs $(JOBS)
 
+FUZZERS := $(patsubst tests/fuzz/%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp))
 fuzz: | build/.system
 	@cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DDLCP_BUILD_FUZZ=ON > build/fuzz.log 2>&1 \
 	    || { cat build/fuzz.log; exit 1; }
-	@cmake --build build/fuzz
-	@set -e; for target in $(patsubst tests/fuzz/%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp)); do \
+	@cmake --build build/fuzz --target $(FUZZERS)
+	@set -e; for target in $(FUZZERS); do \
 	    echo "== $$target, $(RUNS) runs"; \
 	    mkdir -p build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
