@@ -350,7 +350,7 @@ def in_the_middle(
 ) -> Iterator[subprocess.Popen[str]]:
     """A deployment of the new policy, in a process, that waits for the ninth update of `other`."""
     other.faults.hang_at_update(9)
-    words = ["deploy", str(files / "new.toml"), *fabric(files, server, other), "--timeout", "2"]
+    words = ["deploy", str(files / "new.toml"), *fabric(files, server, other), "--timeout", "30"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dlcp", "switch", *words],
         stdout=subprocess.PIPE,
@@ -359,7 +359,7 @@ def in_the_middle(
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
-        assert other.faults.hanging.wait(20), process.communicate(timeout=5)
+        assert other.faults.hanging.wait(100), process.communicate(timeout=5)
         yield process
     finally:
         other.faults.release()
@@ -379,7 +379,7 @@ def test_signal_in_the_middle_undoes_what_was_written(
             time.sleep(0.2)
             process.send_signal(number)  # impatience changes nothing
             other.faults.release()
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=100)
         assert process.returncode == 130, err
         assert "Traceback" not in err
         assert "every switch holds what it held" in err
