@@ -56,7 +56,7 @@ and how a path is chosen. It goes onto programmable switches, ordinary ones, or 
 To begin with:
   dlcp switch policy --rate 25G > policy.toml
   dlcp switch show policy.toml
-  dlcp switch deploy policy.toml --target topology.toml --dry-run
+  dlcp switch deploy policy.toml --target topology.toml --dry-run    reads the switches, writes nothing
 
 `dlcp switch WORD --help` says what a word takes.""".format(
     words="\n".join(f"  {name:<8}{summary}" for name, (_, summary) in WORDS.items())

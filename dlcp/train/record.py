@@ -190,7 +190,9 @@ class Record:
         try:
             values: dict[str, Any] = json.loads(path.read_text())
             version = values.pop("version")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except OSError as error:
+            raise TrainError(f"{path}: {error.strerror}; give the record.json of a training") from error
+        except (ValueError, KeyError, AttributeError) as error:
             raise TrainError(f"{path} is no record of a training: {error}") from error
         if version != VERSION:
             raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")

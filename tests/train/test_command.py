@@ -54,7 +54,10 @@ RECORD = str(Path(__file__).with_name("record.json"))
         (["--output", __file__], "is a file; give a folder"),
         (["--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory; give a folder"),
         (["--draw", RECORD, "--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory"),
-        (["--draw", "no/record.json"], "no/record.json is no record of a training"),
+        (
+            ["--draw", "no/record.json"],
+            "no/record.json: No such file or directory; give the record.json of a training",
+        ),
         (["--epoch"], "--epoch"),
         (["fast"], "unrecognized arguments: fast"),
     ],

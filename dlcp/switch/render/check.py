@@ -109,7 +109,7 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
     for name in ports:
         if not system.has_port(name):
             field = f"port[{listed[name][0]}].name" if name in listed else ""
-            instead = f"a port of {system.title} is called like {system.port_example}"
+            instead = f"{system.title} refuses it: its ports have names like {system.port_example}"
             yield refused(field, f"a port called {name!r}", instead)
         if name in listed and shape and not system.shapes:
             index, port = listed[name]

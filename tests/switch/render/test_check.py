@@ -109,7 +109,7 @@ def test_threshold_beyond_what_is_taken_is_refused(system: str, most: int) -> No
     ],
 )
 def test_port_that_the_system_has_not_is_refused(system: str, name: str) -> None:
-    with pytest.raises(RenderError, match="a port called .*; a port of .* is called like"):
+    with pytest.raises(RenderError, match="a port called .*; .* refuses it: its ports have names like"):
         render(Policy(), system, [name])
 
 
