@@ -71,8 +71,15 @@ void bind_host(nb::module_& m) {
             nb::arg("rank"))
         .def("peers", [](BoundRuntime& h) { return h.runtime().peers(); })
         .def(
-            "block_bytes", [](BoundRuntime& h, std::uint32_t rank) { return h.runtime().block_bytes(rank); },
-            nb::arg("rank"))
+            "block_bytes",
+            [](BoundRuntime& h, std::uint32_t rank, std::uint16_t unit_bytes) {
+                if (unit_bytes < 1 || unit_bytes > most_unit_bytes)
+                    throw nb::value_error(("unit_bytes is " + std::to_string(unit_bytes) + "; accepted: 1 to " +
+                                           std::to_string(most_unit_bytes))
+                                              .c_str());
+                return h.runtime().block_bytes(rank, unit_bytes);
+            },
+            nb::arg("rank"), nb::arg("unit_bytes") = 1)
         .def("peer_address", &BoundRuntime::peer_address, nb::arg("rank"))
         .def("send", &BoundRuntime::send, nb::arg("rank"), nb::arg("payload").none(), nb::arg("tag"),
              nb::arg("traffic_class"), nb::arg("delivery"), nb::arg("loss_ratio"), nb::arg("deadline_s"),

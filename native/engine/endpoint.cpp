@@ -19,6 +19,11 @@ constexpr std::uint32_t untold_messages = 64;
 // One quantum of receiver credit: one full segmentation-offload burst, so that grants do not break up a sender's runs.
 constexpr Bytes grant_quantum{64 * 1024};
 
+// The block of a message in whole units, where one without has `block_bytes`.
+std::uint16_t in_units(std::uint16_t block_bytes, std::uint16_t unit_bytes) {
+    return static_cast<std::uint16_t>(block_bytes / unit_bytes * unit_bytes);
+}
+
 }  // namespace
 
 Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time)
@@ -106,7 +111,9 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     if (!reliable && !(c.loss_ratio >= 0.0 && c.loss_ratio < 1.0)) return {{}, CommandError::bad_loss_ratio};
     if (c.deadline < Duration{0} || (c.delivery == Delivery::deadline && c.deadline == Duration{0}))
         return {{}, CommandError::bad_deadline};
-    if (!c.importance.empty() && c.importance.size() != wire::block_count(c.message_bytes, peer->block_bytes))
+    if (c.unit_bytes == 0 || c.unit_bytes > most_unit_bytes) return {{}, CommandError::bad_unit};
+    const std::uint16_t block_bytes = in_units(peer->block_bytes, c.unit_bytes);
+    if (!c.importance.empty() && c.importance.size() != wire::block_count(c.message_bytes, block_bytes))
         return {{}, CommandError::bad_importance_count};
     if (peer->outgoing.size() >= config_.max_messages_per_peer) return {{}, CommandError::too_many_messages};
 
@@ -130,7 +137,8 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     m.next_same_tag = UINT32_MAX;
     m.gated = c.gated;
     m.eager_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(config_.eager.value, UINT32_MAX));
-    m.reset(peer->block_bytes, c.importance);
+    m.unit_bytes = c.unit_bytes;
+    m.reset(block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);
 
     // Messages of one tag leave one after the other, so that they match receives in order.
@@ -361,7 +369,7 @@ void Endpoint::close(Time now) {
 void Endpoint::enqueue(std::uint32_t slot, bool front) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
-    if (m.wire_id == 0) m.recut(peer.block_bytes);
+    if (m.wire_id == 0) m.recut(in_units(peer.block_bytes, m.unit_bytes));
     if (m.state == OutgoingState::State::waiting) m.state.apply(OutgoingState::Event::start);
     if (m.state == OutgoingState::State::held) m.state.apply(OutgoingState::Event::proceed);
     // A message that waits for release_blocks() or for a first acknowledgement joins when it has something to send.
@@ -543,9 +551,9 @@ bool Endpoint::established(PeerId id) const {
     return peer && peer->up();
 }
 
-std::uint16_t Endpoint::block_bytes(PeerId id) const {
+std::uint16_t Endpoint::block_bytes(PeerId id, std::uint16_t unit_bytes) const {
     const Peer* peer = peer_at(id);
-    return peer ? peer->block_bytes : own_block_bytes();
+    return in_units(peer ? peer->block_bytes : own_block_bytes(), unit_bytes);
 }
 
 bool Endpoint::poll_event(Event& out) {

@@ -77,7 +77,7 @@ public:
     bool established(PeerId peer) const;
     // Payload bytes of a full block to this peer. Fixed once the peer is established; before that, the value that this
     // endpoint's own limits would give.
-    std::uint16_t block_bytes(PeerId peer) const;
+    std::uint16_t block_bytes(PeerId peer, std::uint16_t unit_bytes = 1) const;
 
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);

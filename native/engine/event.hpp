@@ -39,6 +39,7 @@ enum class CommandError : std::uint8_t {
     bad_loss_ratio,        // outside [0, 1)
     bad_deadline,          // negative, or absent with Delivery::deadline
     bad_importance_count,  // not one entry per block
+    bad_unit,              // unit_bytes is 0, or above most_unit_bytes
     duplicate_rank,        // connect to a rank that is a peer already, at another address
     own_rank,
     too_many_peers,

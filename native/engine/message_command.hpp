@@ -23,11 +23,18 @@ struct SendCommand {
     // the least important unsent droppable blocks are abandoned within the budget. 0: at once. Negative: never.
     Duration patience{-1};
     // Per block: 255 is critical, a smaller value is the importance of a droppable block. Empty: all critical. Read
-    // during the call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
+    // during the call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer,
+    // unit_bytes)).
     std::span<const std::uint8_t> importance;
     // A block leaves only once release_blocks() has named it: its bytes are still being computed.
     bool gated = false;
+    // A block holds a whole number of units, but for the last: a block can be used without its neighbours. 1 to
+    // most_unit_bytes.
+    std::uint16_t unit_bytes = 1;
 };
+
+// The smallest blocks (Endpoint::block_bytes) hold three of them.
+inline constexpr std::uint16_t most_unit_bytes = 128;
 
 // Takes the blocks of a receive as they arrive, in place of a buffer.
 //

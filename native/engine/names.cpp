@@ -14,6 +14,7 @@ const char* name(CommandError error) {
         case CommandError::bad_loss_ratio: return "bad_loss_ratio";
         case CommandError::bad_deadline: return "bad_deadline";
         case CommandError::bad_importance_count: return "bad_importance_count";
+        case CommandError::bad_unit: return "bad_unit";
         case CommandError::duplicate_rank: return "duplicate_rank";
         case CommandError::own_rank: return "own_rank";
         case CommandError::too_many_peers: return "too_many_peers";

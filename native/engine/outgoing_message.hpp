@@ -35,6 +35,7 @@ public:
     std::uint16_t deadline = 0;       // coded
     Time patient_until = time_never;  // from then on blocks within the budget are not sent
     Time since{0};
+    std::uint16_t unit_bytes = 1;            // a block holds whole units
     bool gated = false;                      // the first pass sends only what release() has named
     std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
 

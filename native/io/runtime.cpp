@@ -94,9 +94,9 @@ std::vector<std::uint32_t> Runtime::peers() const {
     return ranks_;
 }
 
-std::uint16_t Runtime::block_bytes(std::uint32_t rank) const {
+std::uint16_t Runtime::block_bytes(std::uint32_t rank, std::uint16_t unit_bytes) const {
     const Lock lock = enter();
-    return engine_->block_bytes(peer_of(rank));
+    return engine_->block_bytes(peer_of(rank), unit_bytes);
 }
 
 std::string Runtime::peer_address(std::uint32_t rank) {

@@ -75,7 +75,7 @@ public:
     // Ranks of all peers, named by us or by themselves, in the order met.
     std::vector<std::uint32_t> peers() const;
     // Payload bytes of a full block to this peer. Fixed once established.
-    std::uint16_t block_bytes(std::uint32_t rank) const;
+    std::uint16_t block_bytes(std::uint32_t rank, std::uint16_t unit_bytes = 1) const;
     std::string peer_address(std::uint32_t rank);
 
     // The memory named in the command must stay until the operation is over. The command's peer is found by `rank`.
