@@ -104,6 +104,63 @@ def multiply(
     variant: str | None = None,
 ) -> None: ...
 
+class Codec(enum.Enum):
+    bf16 = ...
+    fp16 = ...
+    int8 = ...
+    int4 = ...
+    int2 = ...
+    fp8_e4m3 = ...
+    fp8_e5m2 = ...
+
+class CodecTraits:
+    codec: Codec
+    name: str
+    bits: int
+    code_max: float
+    not_a_number: int
+    is_scaled: bool
+    group_bytes: int
+
+CODECS: tuple[CodecTraits, ...]
+GROUP_VALUES: int
+
+def encode_runs(
+    codec: Codec,
+    values_address: int,
+    runs: npt.NDArray[np.int64],
+    coded_address: int,
+    before_address: int | None = None,
+    after_address: int | None = None,
+    factor: float = 1.0,
+    *,
+    variant: str | None = None,
+) -> None: ...
+def decode_runs(
+    codec: Codec,
+    coded_address: int,
+    runs: npt.NDArray[np.int64],
+    values_address: int,
+    *,
+    variant: str | None = None,
+) -> None: ...
+def add_groups(
+    codec: Codec, coded_address: int, groups: int, sums_address: int, *, variant: str | None = None
+) -> None: ...
+def sum_groups(
+    codec: Codec,
+    operand_addresses: Sequence[int],
+    groups: int,
+    divisor: int,
+    coded_address: int | None = None,
+    values_address: int | None = None,
+    before_address: int | None = None,
+    after_address: int | None = None,
+    factor: float = 1.0,
+    *,
+    variant: str | None = None,
+) -> None: ...
+
 IMPORTANCE_CODES: int
 
 def importance(
@@ -205,6 +262,16 @@ class LossRules:
         importance: Sequence[npt.NDArray[np.uint8] | None] | None = None,
     ) -> None: ...
 
+class CodedRules:
+    def __init__(
+        self,
+        codec: Codec,
+        before_address: int | None = None,
+        after_address: int | None = None,
+        factor: float = 1.0,
+        values_address: int | None = None,
+    ) -> None: ...
+
 class Waiting:
     peer: int
     for_arrival: bool
@@ -267,7 +334,7 @@ class Runtime:
     def wait_established(self, rank: int, timeout_s: float | None) -> bool: ...
     def established(self, rank: int) -> bool: ...
     def peers(self) -> list[int]: ...
-    def block_bytes(self, rank: int) -> int: ...
+    def block_bytes(self, rank: int, unit_bytes: int = 1) -> int: ...
     def peer_address(self, rank: int) -> str: ...
     def send(
         self,
@@ -303,6 +370,7 @@ class Runtime:
         options: CallOptions,
         keep: object,
         loss: LossRules | None = None,
+        coded: CodedRules | None = None,
     ) -> Collective: ...
     def start_message(
         self,

@@ -9,53 +9,20 @@ rounded. Nothing here loops over data or waits for the device.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dlcp import checks
+from dlcp._native import CodecTraits
+from dlcp.transport.coded import CODECS, GROUP_VALUES
 
-GROUP_VALUES = 64
 _SCALE_BYTES = 2
 _FLOAT_MAX = torch.finfo(torch.float32).max
 _SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 _INFINITY_BITS = 0x7F80
 
 
-@dataclass(frozen=True, slots=True)
-class CodecTraits:
-    """A codec, as a row of the table in native/collective/codec.hpp."""
-
-    name: str
-    bits: int
-    """Of a code."""
-    code_max: float
-    """The largest code as a number; 0: groups have no scale."""
-    not_a_number: int
-    """The code of NaN in a group that is not finite."""
-
-    @property
-    def is_scaled(self) -> bool:
-        return self.code_max != 0
-
-    @property
-    def group_bytes(self) -> int:
-        return (_SCALE_BYTES if self.is_scaled else 0) + GROUP_VALUES // 8 * self.bits
-
-
-CODECS = {
-    traits.name: traits
-    for traits in (
-        CodecTraits("bf16", 16, 0, 0),
-        CodecTraits("fp16", 16, 0, 0),
-        CodecTraits("int8", 8, 127, 0x80),
-        CodecTraits("int4", 4, 7, 0x08),
-        CodecTraits("int2", 2, 1, 0x02),
-        CodecTraits("fp8_e4m3", 8, 448, 0x7F),
-        CodecTraits("fp8_e5m2", 8, 57344, 0x7F),
-    )
-}
 _FLOATS = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -75,7 +42,7 @@ def encode(values: Tensor, codec: str) -> Tensor:
     _check_values(values)
     groups = _grouped(values)
     if not traits.is_scaled:
-        return _as_half(groups, codec).view(torch.uint8).flatten()
+        return _pack(_as_half(groups, codec), traits.bits).flatten()
     bits = _scale_bits(groups, traits)
     low_high = torch.cat((bits & 0xFF, bits >> 8), 1).to(torch.uint8)
     return torch.cat((low_high, _pack(_codes(groups, bits, traits), traits.bits)), 1).flatten()
@@ -91,9 +58,9 @@ def decode(coded: Tensor, codec: str, count: int) -> Tensor:
     _check_coded(coded, traits, count)
     rows = coded.reshape(-1, traits.group_bytes)
     if not traits.is_scaled:
-        # A copy: a slice may begin at an odd byte.
-        return rows.clone().view(_FLOATS[codec]).float().flatten()[:count]
-    low_high, codes = rows[:, :_SCALE_BYTES].int(), _unpack(rows[:, _SCALE_BYTES:], traits.bits)
+        return _unpack(rows, traits.bits).to(torch.int16).view(_FLOATS[codec]).float().flatten()[:count]
+    low_high = rows[:, :_SCALE_BYTES].int()
+    codes = _unpack(rows[:, _SCALE_BYTES:], traits.bits).to(torch.uint8)
     scale = _scales(low_high[:, :1] | low_high[:, 1:] << 8)
     units = _units(codes, traits)
     # In a group that is not finite, 0 stands for a finite value: 0 times infinity would make NaN of it.
@@ -167,26 +134,28 @@ def _units(codes: Tensor, traits: CodecTraits) -> Tensor:
 
 
 def _pack(codes: Tensor, bits: int) -> Tensor:
-    """uint8 [groups, 8 · bits]: byte j has value j in its lowest bits, then value j + 8 · bits, and so on."""
-    parts = codes.view(-1, 8 // bits, 8 * bits)
-    packed = parts[:, 0]
-    for place in range(1, 8 // bits):
-        packed = packed | parts[:, place] << bits * place
-    return packed
+    """uint8 [groups, 8 · bits]: word k has value k in its lowest bits, then value k + 2 · bits, and so on."""
+    parts = codes.int().view(-1, 32 // bits, 2 * bits)
+    words = parts[:, 0]
+    for place in range(1, 32 // bits):
+        words = words | parts[:, place] << bits * place
+    return words.contiguous().view(torch.uint8)
 
 
 def _unpack(packed: Tensor, bits: int) -> Tensor:
-    """The inverse of _pack."""
-    mask = (1 << bits) - 1
-    return torch.cat([packed >> bits * place & mask for place in range(8 // bits)], 1)
+    """The inverse of _pack, as int32."""
+    words = packed.clone(memory_format=torch.contiguous_format).view(
+        torch.int32
+    )  # from where a word may begin
+    return torch.cat([words >> bits * place & (1 << bits) - 1 for place in range(32 // bits)], 1)
 
 
 def _as_half(groups: Tensor, codec: str) -> Tensor:
-    """int16 [groups, 64]: each value as 16 bits."""
+    """int32 [groups, 64]: each value as 16 bits, the lowest."""
     dtype = _FLOATS[codec]
     largest = torch.finfo(dtype).max
     rounded = torch.where(groups.isinf(), groups, groups.clamp(-largest, largest)).to(dtype)
-    return torch.where(groups.isnan(), _NOT_A_NUMBER[codec], rounded.view(torch.int16))
+    return torch.where(groups.isnan(), _NOT_A_NUMBER[codec], rounded.view(torch.int16).int() & 0xFFFF)
 
 
 def _grouped(values: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ NB_MODULE(_native, m) {
     bind_errors(m);
     bind_reduce(m);
     bind_gradient(m);
+    bind_codec(m);
     bind_options(m);
     bind_collective_values(m);
     bind_host(m);

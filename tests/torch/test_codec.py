@@ -1,4 +1,4 @@
-"""Codecs in torch operations, against a slow oracle: one group at a time, in integers and fractions."""
+"""Codecs in torch operations and natively, against a slow oracle: one group at a time, in integers and fractions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dlcp import _native
+from dlcp._native import CodecTraits
 from dlcp.torch import codec
 from tests.support.seeds import for_each_seed
 
@@ -51,7 +53,7 @@ def nearest_float8(name: str, value: float) -> int:
     return code | (0x80 if math.copysign(1, value) < 0 else 0)
 
 
-def oracle_scale(traits: codec.CodecTraits, group: list[float]) -> int:
+def oracle_scale(traits: CodecTraits, group: list[float]) -> int:
     if not all(map(math.isfinite, group)):
         return 0x7F80
     largest = max(map(abs, group))
@@ -64,7 +66,7 @@ def oracle_scale(traits: codec.CodecTraits, group: list[float]) -> int:
     return min(bits, 0x7F7F)
 
 
-def oracle_code(traits: codec.CodecTraits, value: float, scale_bits: int) -> int:
+def oracle_code(traits: CodecTraits, value: float, scale_bits: int) -> int:
     if math.isnan(value):
         return traits.not_a_number
     if scale_bits in (0, 0x7F80):
@@ -91,27 +93,32 @@ def oracle_half(name: str, value: float) -> int:
 
 def oracle_group(name: str, group: list[float]) -> bytes:
     traits = codec.CODECS[name]
-    if not traits.is_scaled:
-        return b"".join(struct.pack("<H", oracle_half(name, value)) for value in group)
-    scale = oracle_scale(traits, group)
-    packed = bytearray(8 * traits.bits)
+    scale = oracle_scale(traits, group) if traits.is_scaled else 0
+    words = [0] * (2 * traits.bits)
     for place, value in enumerate(group):
-        shift, byte = divmod(place, len(packed))
-        packed[byte] |= oracle_code(traits, value, scale) << shift * traits.bits
-    return struct.pack("<H", scale) + bytes(packed)
+        shift, word = divmod(place, len(words))
+        code = oracle_code(traits, value, scale) if traits.is_scaled else oracle_half(name, value)
+        words[word] |= code << shift * traits.bits
+    packed = struct.pack(f"<{len(words)}I", *words)
+    return struct.pack("<H", scale) + packed if traits.is_scaled else packed
+
+
+def codes_of(traits: CodecTraits, packed: bytes) -> list[int]:
+    """The codes of a group in the order of its values."""
+    words = struct.unpack(f"<{2 * traits.bits}I", packed)
+    places = (divmod(place, len(words)) for place in range(64))
+    return [words[word] >> shift * traits.bits & ((1 << traits.bits) - 1) for shift, word in places]
 
 
 def oracle_decoded(name: str, coded: bytes) -> list[float]:
     traits = codec.CODECS[name]
     if name == "fp16":
-        return list(struct.unpack("<64e", coded))
+        return list(struct.unpack("<64e", struct.pack("<64H", *codes_of(traits, coded))))
     if name == "bf16":
-        return [from_bits(bits << 16) for bits in struct.unpack("<64H", coded)]
-    scale, packed = from_bits(struct.unpack("<H", coded[:2])[0] << 16), coded[2:]
+        return [from_bits(bits << 16) for bits in codes_of(traits, coded)]
+    scale = from_bits(struct.unpack("<H", coded[:2])[0] << 16)
     decoded = []
-    for place in range(64):
-        shift, byte = divmod(place, len(packed))
-        code = packed[byte] >> shift * traits.bits & ((1 << traits.bits) - 1)
+    for code in codes_of(traits, coded[2:]):
         if math.isinf(scale) and code == traits.not_a_number:
             decoded.append(math.nan)
             continue
@@ -249,8 +256,43 @@ def test_float8_codes_are_those_of_torch(name: str) -> None:
     groups = values.view(4, 64).clone()
     groups[:, 0] = codec.CODECS[name].code_max  # so that the scale is 1
     coded = codec.encode(groups.flatten(), name).view(4, -1)
-    assert torch.equal(coded[:, 2:], groups.to(FLOAT8[name]).view(torch.uint8))
+    codes = [codes_of(codec.CODECS[name], bytes(group[2:].numpy())) for group in coded]
+    assert torch.tensor(codes).to(torch.uint8).equal(groups.to(FLOAT8[name]).view(torch.uint8))
     assert torch.equal(codec.decode(coded.flatten(), name, 256), groups.flatten())
+
+
+def native_groups(values: Tensor, name: str, variant: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Coded, decoded, left: by the native kernels; the values are what the residual held, and the rest 0."""
+    kind, count = codec.CODECS[name], len(values)
+    groups = -(-count // 64)
+    coded = torch.empty(groups * kind.group_bytes, dtype=torch.uint8)
+    kept = torch.zeros(groups * 64)
+    kept[:count] = values
+    zeros, decoded, runs = torch.zeros(count), torch.empty(count), np.array([[0, count, 0]], np.int64)
+    _native.encode_runs(
+        kind.codec,
+        zeros.data_ptr(),
+        runs,
+        coded.data_ptr(),
+        kept.data_ptr(),
+        kept.data_ptr(),
+        variant=variant,
+    )
+    _native.decode_runs(kind.codec, coded.data_ptr(), runs, decoded.data_ptr(), variant=variant)
+    return coded, decoded, kept[:count]
+
+
+@pytest.mark.parametrize("variant", _native.reduce_variants())
+@pytest.mark.parametrize("name", NAMES)
+@for_each_seed(range(20))
+def test_the_kernels_compute_what_torch_does(name: str, variant: str, seed: int) -> None:
+    edges = torch.cat([edge_group(kind) for kind in EDGES])
+    values = torch.cat((random_groups(seed).flatten(), edges))[: -1 - seed]
+    values = values + 0.0  # as the kernels add to a residual
+    coded, decoded, left = native_groups(values, name, variant)
+    assert torch.equal(coded, codec.encode(values, name))
+    assert same(decoded, codec.decode(coded, name, len(values)))
+    assert same(left + 0.0, codec.leave(values, coded, name) + 0.0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,94 @@
+"""Collectives of coded values: few bits each, in groups with a scale (native/collective/codec.hpp).
+
+    parts = group_parts(groups, size, "int4")            # where each rank's part of the groups lies, in bytes
+    work = communicator.coded_all_reduce(outputs, inputs, CodedRules("int4", before, after))
+
+The rank that adds a part decodes all contributions, adds its residual, and codes the sum once; every rank, the owner
+too, gets that code. So all replicas decode the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlcp import _native
+from dlcp.errors import ArgumentError
+from dlcp.transport.span import Span
+
+CODECS: Mapping[str, _native.CodecTraits] = {each.name: each for each in _native.CODECS}
+"""By name: what a value is coded in."""
+
+GROUP_VALUES: int = _native.GROUP_VALUES
+"""Values that share a scale."""
+
+
+def codec_traits(codec: object) -> _native.CodecTraits:
+    """What is known of a codec. Raises ArgumentError: there is none of this name."""
+    if not isinstance(codec, str) or codec not in CODECS:
+        raise ArgumentError(f"codec is {codec!r}; accepted: {', '.join(CODECS)}")
+    return CODECS[codec]
+
+
+def group_parts(groups: int, size: int) -> list[tuple[int, int]]:
+    """First group and end of the part that each of `size` ranks adds: as equal as whole groups can be."""
+    step, rest = divmod(groups, size)
+    ends = [step * rank + min(rank, rest) for rank in range(size + 1)]
+    return [(ends[rank], ends[rank + 1]) for rank in range(size)]
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRules:
+    """What a coded collective's memory holds, and what its owners keep."""
+
+    codec: str
+    """A name in CODECS."""
+    before: Span | None = None
+    """f32, one per value of this rank's part, padded to whole groups: what its last sum could not say. Added to this
+    one, times `factor`. With `after`, or None."""
+    after: Span | None = None
+    """As `before`, whose memory it may be: what this sum's code leaves."""
+    factor: float = 1.0
+    values: Span | None = None
+    """f32, as `before`: where the sum of this rank's part goes, not coded. None: it is coded."""
+
+    def native(self) -> _native.CodedRules:
+        """As native code takes it."""
+        return _native.CodedRules(
+            codec_traits(self.codec).codec,
+            _address(self.before),
+            _address(self.after),
+            self.factor,
+            _address(self.values),
+        )
+
+    def sum_alone(self, contribution: Span, coded: Span | None) -> None:
+        """What the owner makes of its own contribution, if there is no other rank."""
+        kind = codec_traits(self.codec)
+        _native.sum_groups(
+            kind.codec,
+            [contribution.address],
+            contribution.nbytes // kind.group_bytes,
+            1,
+            _address(coded),
+            _address(self.values),
+            _address(self.before),
+            _address(self.after),
+            self.factor,
+        )
+
+    def check(self, part_nbytes: int) -> None:
+        """Raises ArgumentError unless residual and values fit a part of so many coded bytes."""
+        needed = part_nbytes // codec_traits(self.codec).group_bytes * GROUP_VALUES * 4
+        for name in ("before", "after", "values"):
+            span = getattr(self, name)
+            if span is not None and span.nbytes != needed:
+                raise ArgumentError(
+                    f"{name} has {span.nbytes} bytes; accepted: {needed}, f32 of the own part's groups"
+                )
+        if (self.before is None) != (self.after is None):
+            raise ArgumentError("one of before and after is None; accepted: both, or neither")
+
+
+def _address(span: Span | None) -> int | None:
+    return None if span is None else span.address
