@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from dlcp import _native, errors
 from dlcp.checks import integer, is_integer, refusal
+from dlcp.transport.coded import codec_traits
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
 from dlcp.transport.schedule_memory import even_parts
 from dlcp.transport.span import Span
@@ -52,6 +53,8 @@ class Call:
     uneven: bool = False
     """Ranks have parts of different sizes, as all of them know."""
     arithmetic: Arithmetic = _BYTES
+    codec: _native.Codec | None = None
+    """Of coded values; None: elements of arithmetic.type."""
     collective: str = ""
     """What serves it, if that is not its own name (dlcp.transport.schedule)."""
     alone: bool = False
@@ -180,6 +183,50 @@ class Calls:
             nbytes,
             arithmetic=self._arithmetic(dtype, op),
             alone=self._size == 1 or nbytes == 0,
+        )
+
+    # ---- reducing, coded ----
+
+    def coded_all_reduce(self, sizes: tuple[int, ...], codec: str, op: Reduction, agree: str) -> Call:
+        """Each rank's outputs become the coded reduction of what came of the inputs, in parts of `sizes`."""
+        return self._coded("coded_all_reduce", sizes, sizes, codec, op, agree)
+
+    def coded_reduce_scatter(self, sizes: tuple[int, ...], codec: str, op: Reduction, agree: str) -> Call:
+        """This rank's part of the inputs, of `sizes`, reduced."""
+        return self._coded("coded_reduce_scatter", sizes, (sizes[self._rank],), codec, op, agree)
+
+    def _coded(
+        self,
+        operation: str,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        codec: str,
+        op: Reduction,
+        agree: str,
+    ) -> Call:
+        kind = codec_traits(codec)
+        if op not in (Reduction.SUM, Reduction.AVG):
+            raise errors.ArgumentError(
+                f"op is {getattr(op, 'name', repr(op))}; accepted for coded values: SUM, AVG"
+            )
+        for nbytes in inputs:
+            if nbytes % kind.group_bytes or nbytes > self._limit_bytes:
+                raise errors.ArgumentError(
+                    f"a part has {nbytes} bytes; accepted for {codec}: a multiple of {kind.group_bytes}, up to "
+                    f"{self._limit_bytes}"
+                )
+        groups = sum(inputs) // kind.group_bytes
+        words = f"{operation}({codec}, {groups} groups, {_reduction(op, False)}{_more(agree)})"
+        return Call(
+            operation,
+            words,
+            f"{words} {inputs}",
+            inputs,
+            outputs,
+            sum(inputs),
+            arithmetic=self._arithmetic(DataType.u8, op),
+            codec=kind.codec,
+            alone=self._size == 1 or not groups,
         )
 
     # ---- moving ----

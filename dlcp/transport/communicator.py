@@ -38,6 +38,7 @@ from dlcp.transport.call_options import (
     call_options,
 )
 from dlcp.transport.calls import Call, Calls, check_span, sizes_of
+from dlcp.transport.coded import CodedRules, codec_traits
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
@@ -293,6 +294,65 @@ class Communicator:
         parts = [Span(input[0] + i * step, step) for i in range(self.size)]
         return self._start_bounded(plan, parts, [output], loss, how)
 
+    # ---- reducing, coded ----
+
+    def coded_all_reduce(
+        self,
+        outputs: Sequence[Span],
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction = Reduction.SUM,
+        *,
+        loss: LossRules | None = None,
+        agree: str = "",
+        **how: Unpack[CollectiveKeywords],
+    ) -> Work:
+        """The coded sum or average of what arrived of all `inputs`, in each rank's `outputs`; the same on all ranks.
+
+        `inputs` and `outputs`: one part per rank, whole groups of coded values, memory apart; inputs stay as they are.
+        `coded`: the codec, and what this rank keeps as the owner of its part; that memory is in use until the work is
+        over. `loss`: as of bounded_all_reduce, in blocks of block_bytes(rank, group_bytes); None: all arrives.
+        """
+        return self._start_coded(self._calls.coded_all_reduce, outputs, inputs, coded, op, loss, agree, how)
+
+    def coded_reduce_scatter(
+        self,
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction = Reduction.SUM,
+        *,
+        loss: LossRules | None = None,
+        agree: str = "",
+        **how: Unpack[CollectiveKeywords],
+    ) -> Work:
+        """The sum or average of what arrived of this rank's part of all `inputs`, in `coded.values`, as f32.
+
+        The rest as of coded_all_reduce.
+        """
+        if coded.values is None:
+            raise errors.ArgumentError("values is None; accepted: memory for the sum")
+        own = [inputs[self.rank]]
+        return self._start_coded(self._calls.coded_reduce_scatter, own, inputs, coded, op, loss, agree, how)
+
+    def _start_coded(
+        self,
+        call: Callable[..., Call],
+        outputs: Sequence[Span],
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction,
+        loss: LossRules | None,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        inputs = self._calls.parts(inputs, "inputs")
+        plan = self._plan(None, agree, call, sizes_of(inputs), coded.codec, op)
+        coded.check(inputs[self.rank].nbytes)
+        if self.size == 1:
+            coded.sum_alone(inputs[0], None if coded.values else outputs[0])
+            return self._start(plan, None, None, self._options(how))
+        return self._start_bounded(plan, inputs, list(outputs), loss, how, coded)
+
     def parts(self, nbytes: int, dtype: DataType) -> list[tuple[int, int]]:
         """First byte and end of the part of `nbytes` that each rank adds in a bounded_all_reduce, by rank.
 
@@ -301,8 +361,10 @@ class Communicator:
         """
         return [(part[0], part[0] + part[1]) for part in even_parts(Span(0, nbytes), self.size, dtype)]
 
-    def block_bytes(self, rank: int) -> int:
+    def block_bytes(self, rank: int, unit_bytes: int = 1) -> int:
         """Bytes that one packet carries to the group's rank `rank`: of a block, but for a message's last.
+
+        `unit_bytes`: a block of the message holds a whole number of such units, as of groups of coded values.
 
         Connects to it if there is no session yet: then it blocks for the handshake. Raises what connecting raises, and
         PeerFailedError after the group's timeout.
@@ -315,7 +377,7 @@ class Communicator:
                 raise errors.PeerFailedError(
                     f"rank {member} of group {self.name} did not answer within {self.timeout_s:g} s"
                 )
-        return self._runtime.block_bytes(member)
+        return self._runtime.block_bytes(member, unit_bytes)
 
     def reserve(self, count: int) -> int:
         """Takes the next `count` numbers of collectives, the first of which it returns, for the argument `sequence`.
@@ -539,6 +601,7 @@ class Communicator:
         options: CallOptions,
         loss: LossRules | None = None,
         starts: Sequence[int] = (),
+        coded: CodedRules | None = None,
     ) -> Work:
         """Starts what is planned. `starts`: of a bounded collective, where each rank's part of the input begins."""
         if self._failed is not None or self._closed:
@@ -582,6 +645,7 @@ class Communicator:
             options,
             keep,
             None if loss is None else loss.native(),
+            None if coded is None else coded.native(),
         )
         entry.follow(collective)
         work = Work(
@@ -598,15 +662,24 @@ class Communicator:
         return work
 
     def _start_bounded(
-        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: CollectiveKeywords
+        self,
+        plan: Plan,
+        inputs: list[Span],
+        outputs: list[Span],
+        loss: LossRules | None,
+        how: CollectiveKeywords,
+        coded: CodedRules | None = None,
     ) -> Work:
         first, last, begin = inputs[0], inputs[-1], outputs[0][0]
-        if first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
+        scattered = coded is not None and coded.values is not None  # its output is not written
+        if not scattered and first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
             raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
-        messages = {peer: part[1] for peer, part in enumerate(inputs) if peer != self.rank}
-        loss.check(messages, self.size, self.block_bytes)
+        if loss is not None:
+            messages = {peer: part[1] for peer, part in enumerate(inputs) if peer != self.rank}
+            unit_bytes = 1 if coded is None else codec_traits(coded.codec).group_bytes
+            loss.check(messages, self.size, lambda rank: self.block_bytes(rank, unit_bytes))
         starts = [part[0] - first[0] for part in inputs]
-        return self._start(plan, inputs, outputs, self._options(how), loss, starts)
+        return self._start(plan, inputs, outputs, self._options(how), loss, starts, coded)
 
     def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
         """Completes a collective that needs no other rank, or moves no bytes."""

@@ -113,7 +113,9 @@ class Planner:
             cut = Cut(schedule, inputs, outputs, self._limit_bytes)
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
         assert self._number is not None
-        signature = signature_of(call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic)
+        signature = signature_of(
+            call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic, call.codec
+        )
         return Plan(
             call.operation,
             call.words,

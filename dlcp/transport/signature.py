@@ -17,6 +17,7 @@ import zlib
 
 from dlcp import _native
 from dlcp.transport.element import DataType
+from dlcp.transport.schedule.layout import CODED, REDUCING
 
 OPERATIONS = (
     "all_reduce",
@@ -30,20 +31,30 @@ OPERATIONS = (
     "barrier",
     "bounded_all_reduce",
     "bounded_reduce_scatter",
-)
-REDUCING = frozenset(
-    {"all_reduce", "reduce", "reduce_scatter", "bounded_all_reduce", "bounded_reduce_scatter"}
+    "coded_all_reduce",
+    "coded_reduce_scatter",
 )
 # By their number in a signature, from 1; 0: the operation only moves bytes.
 _TYPES = tuple(DataType)
+_CODECS = tuple(_native.Codec)  # in place of a type, of the operations in CODED
 _REDUCTIONS = (*(op.name for op in _native.ReduceOp), "avg")
 
 
-def signature_of(operation: str, terms: str, dtype: DataType, op: _native.ReduceOp, average_over: int) -> int:
-    """The signature of a call. `terms`: everything but operation and arithmetic that all ranks must agree on."""
+def signature_of(
+    operation: str,
+    terms: str,
+    dtype: DataType,
+    op: _native.ReduceOp,
+    average_over: int,
+    codec: _native.Codec | None = None,
+) -> int:
+    """The signature of a call. `terms`: everything but operation and arithmetic that all ranks must agree on.
+
+    `codec`: of the operations in CODED.
+    """
     element = reduction = 0
     if operation in REDUCING:
-        element = _TYPES.index(dtype) + 1
+        element = (_TYPES.index(dtype) if codec is None else _CODECS.index(codec)) + 1
         reduction = _REDUCTIONS.index("avg" if average_over else op.name) + 1
     hashed = zlib.crc32(terms.encode()) & 0xFFFF
     exact = (OPERATIONS.index(operation) + 1) << 12 | element << 8 | reduction << 4
@@ -59,6 +70,7 @@ def operation_of(signature: int) -> str | None:
 def arithmetic_of(signature: int) -> str | None:
     """Element type and reduction, such as "f32, sum"; None: the operation only moves bytes, or there are no such."""
     element, reduction = signature >> 8 & 0xF, signature >> 4 & 0xF
-    if not 1 <= element <= len(_TYPES) or not 1 <= reduction <= len(_REDUCTIONS):
+    names = [one.name for one in (_CODECS if operation_of(signature) in CODED else _TYPES)]
+    if not 1 <= element <= len(names) or not 1 <= reduction <= len(_REDUCTIONS):
         return None
-    return f"{_TYPES[element - 1].name}, {_REDUCTIONS[reduction - 1]}"
+    return f"{names[element - 1]}, {_REDUCTIONS[reduction - 1]}"

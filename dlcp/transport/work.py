@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp import errors
 from dlcp.checks import timeout
 from dlcp.transport.bounded import Outcome, outcome_of
+from dlcp.transport.schedule.layout import BOUNDED
 
 if TYPE_CHECKING:
     from dlcp._native import Collective, CollectiveResult
@@ -165,9 +166,9 @@ class Work:
 
     @property
     def outcome(self) -> Outcome:
-        """After a bounded collective: what it cost and what was lost. Raises DlcpError: it is not over, or was none."""
-        if not self.operation.startswith("bounded_"):
-            raise errors.DlcpError(f"{self.words} has no outcome; a bounded collective has one")
+        """After a bounded or coded collective: what it cost and what was lost. Raises DlcpError: not over, or none."""
+        if self.operation not in BOUNDED:
+            raise errors.DlcpError(f"{self.words} has no outcome; a bounded or coded collective has one")
         if self._collective is None:
             return Outcome((), (), 0, 0, 0)
         return outcome_of(self._ended(), self._starts, self._group.rank)

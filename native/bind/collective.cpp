@@ -116,7 +116,7 @@ Collective start(RuntimeHandle self, const Command& command, bool wait_follows, 
 // `prepared`: the command as its plan has it; a call brings what differs.
 Collective start_collective(RuntimeHandle self, const CollectiveCommand& prepared, std::uint32_t sequence,
                             nb::handle input, nb::handle output, nb::handle options, nb::object keep,
-                            const BoundLossRules* loss) {
+                            const BoundLossRules* loss, const CodedRules* coded) {
     const CallOptions call(options);
     const Schedule& schedule = *prepared.schedule;
     const std::vector<ChunkMemory> inputs = memory_of(input, schedule.chunks(Space::input), prepared.type);
@@ -128,6 +128,7 @@ Collective start_collective(RuntimeHandle self, const CollectiveCommand& prepare
     command.traffic_class = call.traffic_class;
     command.timeout = call.timeout;
     command.loss = loss == nullptr ? nullptr : &loss->rules;
+    command.coded = coded;
     return start(self, command, call.wait_follows, std::move(keep));
 }
 
@@ -174,17 +175,6 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
         nb::arg("nbytes"), nb::arg("parts"), nb::arg("type"),
         "Bytes of each part of memory that a collective partitions (native/collective/partition.hpp).");
 
-    m.def(
-        "part_bytes",
-        [](std::uint64_t nbytes, std::uint32_t parts, DataType type) {
-            std::vector<std::uint64_t> lengths;
-            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, type))
-                lengths.push_back(part.bytes);
-            return lengths;
-        },
-        nb::arg("nbytes"), nb::arg("parts"), nb::arg("type"),
-        "Bytes of each part of memory that a collective partitions (native/collective/partition.hpp).");
-
     nb::class_<Collective>(m, "Collective", "One collective, or message of a group, under way or over.")
         .def_prop_ro("over", &Collective::over)
         .def_prop_ro("result", &Collective::result, nb::rv_policy::reference_internal)
@@ -207,7 +197,7 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
             nb::arg("group"), nb::arg("tell"))
         .def("start_collective", &start_collective, nb::arg("command"), nb::arg("sequence"),
              nb::arg("input").none(), nb::arg("output").none(), nb::arg("options"), nb::arg("keep").none(),
-             nb::arg("loss").none() = nb::none())
+             nb::arg("loss").none() = nb::none(), nb::arg("coded").none() = nb::none())
         .def("start_message", &start_message, nb::arg("group"), nb::arg("sending"), nb::arg("peer").none(),
              nb::arg("tag"), nb::arg("memory"), nb::arg("options"), nb::arg("keep").none());
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "collective/codec.hpp"
 #include "collective/element.hpp"
 #include "collective/partition.hpp"
 #include "collective/schedule.hpp"
@@ -30,6 +31,16 @@ struct LossRules {
     bool rescale = false;
 };
 
+// The memory of a collective holds coded groups (codec.hpp) in place of elements; a chunk is a whole number of groups.
+// The rank that adds decodes, adds in the schedule's order, divides by average_over, and codes the sum again, with what
+// `residual` holds of its part; or it leaves the sum decoded in `values`. Sum only, and only schedules that add with
+// `combine`.
+struct CodedRules {
+    Codec codec = Codec::int4;
+    Residual residual;        // of this rank's part; in use until the operation is over
+    float* values = nullptr;  // room for this rank's part, whole groups; nullptr: the sum is coded
+};
+
 struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
@@ -44,6 +55,8 @@ struct CollectiveCommand {
     Duration timeout{-1};  // negative: none
     // nullptr: lossy messages are reliable like all others. Read during start() only.
     const LossRules* loss = nullptr;
+    // nullptr: elements of `type`. Read during start() only.
+    const CodedRules* coded = nullptr;
 };
 
 // One message between two members: send, receive, receive from anyone.

@@ -38,7 +38,7 @@ void CollectiveExecutor::take_block(Time now, std::uint32_t slot, std::uint32_t 
     const std::uint32_t end = offset + bytes;
     std::uint32_t first = 0, last = 0;
     for (std::uint32_t at = offset; at < end && ready.next_run(at, end, false, first, last); at = last) {
-        if (!state.waiting.tracked()) state.waiting.reset(state.memory.bytes);
+        if (!state.waiting.tracked()) state.waiting.reset(state.memory.bytes, operation.granule_bytes());
         state.waiting.set(first, last - first);
         if (payload == nullptr) continue;
         if (state.early.data == nullptr) state.early = pool_.take(state.memory.bytes);
@@ -86,7 +86,9 @@ void CollectiveExecutor::combine(Time now, std::uint32_t slot, std::uint32_t ste
     const auto operand = [&](std::size_t i, std::uint32_t at) {
         return memory_of(operation, plan.operands[i].chunk).data + at;
     };
-    if (state.memory.data != nullptr && operand(0, 0) != nullptr) {
+    if (state.memory.data != nullptr && operand(0, 0) != nullptr && operation.coded) {
+        combine_coded(operation, plan, state.memory.data, offset, end);
+    } else if (state.memory.data != nullptr && operand(0, 0) != nullptr) {
         alignas(64) std::uint8_t sum[tile_bytes];
         for (std::uint32_t at = offset; at < end; at += std::min(tile_bytes, end - at)) {
             const std::uint32_t bytes = std::min(tile_bytes, end - at);
@@ -156,7 +158,7 @@ void CollectiveExecutor::release(Time now, GroupOperation& operation, std::uint3
     if (state.copy != nullptr && source != nullptr)
         std::memcpy(state.copy + offset, source + offset, end - offset);
     if (!state.open || state.over) return;
-    const std::uint32_t block_bytes = endpoint_.block_bytes(state.peer);
+    const std::uint32_t block_bytes = endpoint_.block_bytes(state.peer, operation.unit_bytes());
     const auto total = static_cast<std::uint32_t>(state.memory.bytes);
     const Granules& ready = operation.steps[operation.schedule->steps()[step].operands[0].producer].produced;
     std::uint32_t run_first = 0, run_blocks = 0;

@@ -85,7 +85,7 @@ void CollectiveExecutor::prepare_steps(GroupOperation& operation) {
             continue;
         }
         state.left_bytes = state.memory.bytes;
-        if (!plan.consumers.empty()) state.produced.reset(state.memory.bytes);
+        if (!plan.consumers.empty()) state.produced.reset(state.memory.bytes, operation.granule_bytes());
         ++operation.steps_left;
     }
 }
@@ -115,9 +115,14 @@ std::uint32_t CollectiveExecutor::prepare(Time now, Group& group, const Collecti
     operation.may_lose = command.loss != nullptr;
     operation.rescale = command.loss != nullptr && command.loss->rescale;
     operation.element_bytes = static_cast<std::uint32_t>(element_bytes(command.type));
+    if (command.coded != nullptr) {
+        operation.coded = *command.coded;
+        operation.element_bytes = operation.unit_bytes();
+    }
     try {
         bind_memory(operation, command);
         prepare_steps(operation);
+        if (command.coded != nullptr) check_coded(operation, command);
         if (command.loss != nullptr) check_loss(group, operation, command);
     } catch (...) {
         std::erase(group.operations, slot);

@@ -23,7 +23,7 @@
 //   groups.cpp    groups, their members             failure.cpp   how operations and groups fail
 //   messages.cpp  an operation's messages, its end  notice.cpp    how a group's members learn of a failure
 //   loss.cpp      what may be given up, and was     inquiry.cpp   which rank a collective waits for
-//   mismatch.cpp  messages that nobody waits for
+//   coded.cpp     sums of coded values              mismatch.cpp  messages that nobody waits for
 //
 // Invariant: memory of an operation is touched only while it is in Group::operations. It leaves when each of its
 // messages has had its final event, detached sends aside, which own a copy.
@@ -151,6 +151,11 @@ private:
         return operation.memory[static_cast<std::size_t>(chunk.space)][chunk.index];
     }
 
+    // coded.cpp
+    static void check_coded(const GroupOperation& operation, const CollectiveCommand& command);
+    void combine_coded(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
+                       std::uint32_t offset, std::uint32_t end);
+
     // loss.cpp
     void check_loss(Group& group, const GroupOperation& operation, const CollectiveCommand& command);
     static void allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member);
@@ -223,7 +228,8 @@ private:
     std::vector<Event> unopened_;  // messages for groups that are not open yet, at most most_early
     DeadlineHeap deadlines_;       // by slot of the operation
     RingQueue<CollectiveId> over_;
-    MemoryPool pool_;  // scratch, copies, early blocks
+    MemoryPool pool_;                             // scratch, copies, early blocks
+    std::vector<const std::uint8_t*> addresses_;  // of operands, while coded values are combined
 };
 
 }  // namespace dlcp

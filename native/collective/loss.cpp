@@ -38,6 +38,8 @@ void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operatio
         throw std::invalid_argument("deadline is negative; accepted: 0 (none) or more");
     if (command.op != ReduceOp::sum)
         throw std::invalid_argument(std::string("loss of a ") + name(command.op) + "; accepted: of a sum");
+    if (loss.rescale && command.coded != nullptr)
+        throw std::invalid_argument("rescale of coded values; accepted: of elements");
     if (loss.rescale && !is_floating(command.type))
         throw std::invalid_argument(std::string("rescale of ") + name(command.type) +
                                     "; accepted: floating point types");
@@ -50,7 +52,8 @@ void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operatio
         if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || !group.is_open()) continue;
         const std::size_t given = loss.importance[plans[i].peer].size();
         if (given == 0) continue;
-        const std::uint32_t block_bytes = endpoint_.block_bytes(peer_of(group, plans[i].peer));
+        const std::uint32_t block_bytes =
+            endpoint_.block_bytes(peer_of(group, plans[i].peer), operation.unit_bytes());
         const std::uint64_t blocks = (operation.steps[i].memory.bytes + block_bytes - 1) / block_bytes;
         if (given != blocks)
             throw std::invalid_argument("importance for rank " + std::to_string(plans[i].peer) + " has " +
@@ -89,7 +92,7 @@ void CollectiveExecutor::fill_absent(Time now, std::uint32_t slot, std::uint32_t
     const GroupOperation& operation = operations_[slot];
     const Schedule::Step& plan = operation.schedule->steps()[step];
     StepState& state = operations_[slot].steps[step];
-    state.absent.reset(state.memory.bytes);
+    state.absent.reset(state.memory.bytes, operation.granule_bytes());
     each_run(outcome, [&](std::uint32_t offset, std::uint32_t bytes) {
         state.absent.set(offset, bytes);
         if (std::uint8_t* const target = state.memory.data; target != nullptr) {

@@ -40,6 +40,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     command.payload = state.memory.data;
     command.message_bytes = static_cast<std::uint32_t>(state.memory.bytes);
     command.traffic_class = traffic_class;
+    command.unit_bytes = operation.unit_bytes();
     // A collective waits for a lossy message: its outcome says what was given up.
     state.detached = state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
     Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot)};

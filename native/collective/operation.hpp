@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/command.hpp"
@@ -52,6 +53,7 @@ struct GroupOperation {
     std::uint32_t average_over = 0;                       // > 0: final results are divided by it
     bool may_lose = false;                                // started with LossRules
     bool rescale = false;                                 // LossRules::rescale
+    std::optional<CodedRules> coded;                      // the elements are coded groups
     std::array<std::vector<ChunkMemory>, spaces> memory;  // by Space, then by index of the chunk
     std::vector<MemoryPool::Piece> borrowed;  // scratch; goes back to the pool when the operation is over
     Time since{0};                            // when it started
@@ -77,6 +79,11 @@ struct GroupOperation {
     };
     std::vector<Asker> askers;
 
+    // What blocks hold a whole number of, and when bytes count as available.
+    std::uint16_t unit_bytes() const {
+        return coded ? static_cast<std::uint16_t>(group_bytes(coded->codec)) : std::uint16_t{1};
+    }
+    std::uint32_t granule_bytes() const { return coded ? unit_bytes() : Granules::granule_bytes; }
     // The result stands: blocks that still come are ignored.
     bool ended() const { return state == OperationStates::State::failed || state == OperationStates::State::over; }
     bool accused() const { return state == OperationStates::State::accused; }

@@ -18,7 +18,8 @@ The chunks that a caller brings, per collective (n ranks):
 | all_to_all     | n: part j for rank j | n: part i from rank i; apart from the input                     |
 
 `bounded_all_reduce` has n parts of input and n of output, apart from it; `bounded_reduce_scatter` has chunks as
-reduce_scatter. Messages to the rank that adds are lossy there.
+reduce_scatter. Messages to the rank that adds are lossy there. `coded_all_reduce` and `coded_reduce_scatter` are the
+same for coded values (native/collective/codec.hpp).
 
 Input is never written, but where an output lies there. Parts may differ in size; one without bytes moves nothing. A
 barrier is an all-reduce of one byte. `checker.check` proves what is claimed here; it is slow, and nobody runs it
@@ -65,6 +66,8 @@ ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
         "all_to_all": {"pairwise": pairwise.all_to_all},
         "bounded_all_reduce": {"direct": direct.bounded_all_reduce},
         "bounded_reduce_scatter": {"direct": direct.bounded_reduce_scatter},
+        "coded_all_reduce": {"direct": direct.coded_all_reduce},
+        "coded_reduce_scatter": {"direct": direct.coded_reduce_scatter},
     }
 )
 """Which algorithms serve which collective."""

@@ -76,6 +76,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "all_to_all": (Rule("pairwise", None, None),),
     "bounded_all_reduce": (Rule("direct", None, None),),
     "bounded_reduce_scatter": (Rule("direct", None, None),),
+    "coded_all_reduce": (Rule("direct", None, None),),
+    "coded_reduce_scatter": (Rule("direct", None, None),),
 }
 
 

@@ -67,6 +67,29 @@ def bounded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
     return program.schedule()
 
 
+def coded_all_reduce(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds what came of part i of all, at once: a sum is coded once, when it is complete."""
+    program = Program(input_chunks=world_size, output_chunks=world_size)
+    own = output_chunk(rank)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer), lossy=True)
+    _receive_and_combine(program, world_size, rank, own)
+    for peer in _others(world_size, rank):
+        program.send(peer, own)
+    for peer in _others(world_size, rank):
+        program.receive(peer, output_chunk(peer))
+    return program.schedule()
+
+
+def coded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds what came of part i of all, at once."""
+    program = Program(input_chunks=world_size, output_chunks=1)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer), lossy=True)
+    _receive_and_combine(program, world_size, rank, output_chunk(0))
+    return program.schedule()
+
+
 def all_gather(world_size: int, rank: int) -> RankSchedule:
     """Everybody sends to everybody."""
     program = Program(input_chunks=1, output_chunks=world_size)
@@ -142,6 +165,15 @@ def _receive_lossy_and_add(program: Program, world_size: int, rank: int, target:
             program.receive(peer, received[peer], lossy=True)
     if rest:
         program.combine(target, target, *received.values(), final=True)
+
+
+def _receive_and_combine(program: Program, world_size: int, rank: int, target: Chunk) -> None:
+    """`target` = the own input and what comes of the other ranks' messages, by rank."""
+    own = input_chunk(rank)
+    operands = {peer: own if peer == rank else program.scratch(own) for peer in range(world_size)}
+    for peer in _others(world_size, rank):
+        program.receive(peer, operands[peer], lossy=True)
+    program.combine(target, *operands.values(), final=True)
 
 
 def _receive_and_add(program: Program, world_size: int, rank: int, target: Chunk, own: Chunk) -> None:

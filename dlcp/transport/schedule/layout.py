@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from dlcp.errors import ArgumentError
 
-BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"})
+CODED = frozenset({"coded_all_reduce", "coded_reduce_scatter"})
+"""Collectives of coded values: a sum is coded once, when it is complete, so they never add in passing."""
+
+BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"}) | CODED
 """Collectives whose messages to the rank that adds may be lossy: what was abandoned is missing from the sum."""
 
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"}) | BOUNDED
@@ -44,11 +47,11 @@ def layout(collective: str, world_size: int, rank: int, root: int, output_chunks
     match collective:
         case "all_reduce":
             return Layout([], [Role(part, rank, everyone) for part in range(output_chunks)], None)
-        case "bounded_all_reduce":
+        case "bounded_all_reduce" | "coded_all_reduce":
             return Layout(
                 [Role(part, rank, 0) for part in ranks], [Role(part, None, everyone) for part in ranks], None
             )
-        case "reduce_scatter" | "bounded_reduce_scatter":
+        case "reduce_scatter" | "bounded_reduce_scatter" | "coded_reduce_scatter":
             return Layout([Role(part, rank, 0) for part in ranks], [Role(rank, None, everyone)], (rank, 0))
         case "all_gather":
             return Layout([Role(rank, rank, 0)], [Role(part, None, 1 << part) for part in ranks], (0, rank))

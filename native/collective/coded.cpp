@@ -1,0 +1,56 @@
+// Sums of coded values: what their commands must fulfil, and how the rank that adds makes one (codec.hpp).
+#include <stdexcept>
+#include <string>
+
+#include "collective/executor.hpp"
+
+namespace dlcp {
+namespace {
+
+void check_chunks(std::span<const ChunkMemory> chunks, Codec codec) {
+    for (const ChunkMemory& chunk : chunks)
+        if (chunk.bytes % group_bytes(codec) != 0)
+            throw std::invalid_argument("a chunk has " + std::to_string(chunk.bytes) +
+                                        " bytes; accepted: whole groups of " + name(codec) + ", of " +
+                                        std::to_string(group_bytes(codec)) + " bytes");
+}
+
+}  // namespace
+
+// Throws std::invalid_argument that names the mismatch.
+void CollectiveExecutor::check_coded(const GroupOperation& operation, const CollectiveCommand& command) {
+    const CodedRules& coded = *command.coded;
+    if (command.op != ReduceOp::sum)
+        throw std::invalid_argument(std::string(name(command.op)) + " of coded values; accepted: a sum");
+    if ((coded.residual.before == nullptr) != (coded.residual.after == nullptr))
+        throw std::invalid_argument(
+            "half of a residual; accepted: what was kept and room for what will be, or none");
+    check_chunks(command.input, coded.codec);
+    check_chunks(command.output, coded.codec);
+    for (const Schedule::Step& plan : operation.schedule->steps())
+        if (plan.kind == ScheduleOp::Kind::receive && !plan.operands.empty())
+            throw std::invalid_argument(
+                "this schedule adds as it receives; accepted for coded values: one that combines");
+}
+
+// Adds the operands between offset and end into `target`, the memory of the step, or into CodedRules::values.
+void CollectiveExecutor::combine_coded(const GroupOperation& operation, const Schedule::Step& plan,
+                                       std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
+    const CodedRules& coded = *operation.coded;
+    const std::size_t first = offset / group_bytes(coded.codec) * group_values;
+    addresses_.clear();
+    for (const Schedule::Operand& operand : plan.operands)
+        addresses_.push_back(memory_of(operation, operand.chunk).data + offset);
+    CodedSum sum{.operands = addresses_, .divisor = operation.average_over, .residual = coded.residual};
+    if (coded.residual.before != nullptr) {
+        sum.residual.before += first;
+        sum.residual.after += first;
+    }
+    if (coded.values == nullptr)
+        sum.coded = target + offset;
+    else
+        sum.values = coded.values + first;
+    sum_coded(coded.codec, sum, (end - offset) / group_bytes(coded.codec), available_variants().back());
+}
+
+}  // namespace dlcp
