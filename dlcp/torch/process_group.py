@@ -77,17 +77,18 @@ Call = TypeVar("Call", MessageKeywords, CollectiveCall)
 class _Start(Generic[Call]):
     """Starts one operation: turns its errors into torch's, and shows it to a profiler that records."""
 
-    __slots__ = ("_call", "_communicator", "_range")
+    __slots__ = ("_communicator", "_range", "call")
 
     def __init__(self, communicator: Communicator, call: Call, operation: str, keep: object) -> None:
         self._communicator = communicator
-        self._call: Call = call
+        self.call: Call = call
+        """Keyword arguments of the operation; may be added to before it starts."""
         self._range = profiling.started(operation, keep) if profiling.is_recording() else None
 
     def __enter__(self) -> tuple[Communicator, Call]:
         if self._range is not None:
             self._range.__enter__()
-        return self._communicator, self._call
+        return self._communicator, self.call
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._range is not None:

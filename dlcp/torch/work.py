@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -146,20 +146,21 @@ class CollectiveWork(dist.Work):
         """Makes the future, completed at the end of the last operation. Called with the lock held."""
         devices = {tensor.device for tensor in self._result if tensor.is_cuda}
         future = CollectiveFuture(sorted(devices, key=str) if devices else ())
+        self.when_over(lambda: future.complete(self._outcome))
+        return future
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Has `call` called on the callback pool at the end of the last operation."""
         left = _Countdown(len(self._operations))
 
-        def at_end(_: Operation | None) -> None:
+        def at_end(_: Operation) -> None:
             if left.is_last():
-                pool.submit(complete)
-
-        def complete() -> None:
-            future.complete(self._outcome)
+                pool.submit(call)
 
         for operation in self._operations:
             operation.add_done_callback(at_end)
         if not self._operations:
-            pool.submit(complete)
-        return future
+            pool.submit(call)
 
     def _outcome(self) -> list[torch.Tensor]:
         """The results, when all operations are over. Raises the error."""

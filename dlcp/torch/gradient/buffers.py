@@ -7,7 +7,14 @@ largest step has used.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
+
+from dlcp.torch.tensors import CopyBack
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.pipeline import GradientBuffer
 
 
 class BufferPool:
@@ -26,6 +33,17 @@ class BufferPool:
         tensor = free.pop() if free else torch.empty(numel, dtype=dtype, device=device, pin_memory=pinned)
         self._taken.append((key, tensor))
         return tensor
+
+    def output(self, buffer: GradientBuffer) -> tuple[torch.Tensor, torch.Tensor, CopyBack]:
+        """What a pipeline fills (on the CPU), what the caller gets, and the copy from one to the other."""
+        numel, dtype, device = buffer.output_numel, buffer.values.dtype, buffer.values.device
+        on_cpu, back, into = device.type == "cpu", CopyBack(), buffer.call.into
+        output = self.take(numel, dtype, torch.device("cpu"), pinned=not on_cpu)
+        if into is None:
+            into = output if on_cpu else self.take(numel, dtype, device)
+        if into is not output:
+            back.add(into, output.view(into.shape), "gradients")
+        return output, into, back
 
     def recycle(self) -> None:
         """Ends the step: taken tensors are free again, and tensors that the step did not use are released."""

@@ -26,9 +26,10 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
-from dlcp.torch.gradient.exchange import DTYPES, BufferCall, exchange_of
+from dlcp.torch.gradient.exchange import DTYPES, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.pending_buffer import GradientWork
+from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.tensors import reduction
 from dlcp.transport.communicator import Reduction

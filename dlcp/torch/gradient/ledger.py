@@ -203,7 +203,7 @@ class Ledger:
         )
         if ended.residual is not None:
             line += (
-                f"; kept {_mib(ended.residual.nbytes)}, norm {ended.residual.norm:.3g}, "
+                f"; kept {_mib(ended.residual.nbytes)}{_norm(ended.residual.norm)}, "
                 f"up to {ended.residual.age} steps old; written off {_mib(ended.residual.total.nbytes)}, "
                 f"norm {ended.residual.total.norm:.3g}"
             )
@@ -212,6 +212,10 @@ class Ledger:
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB"
+
+
+def _norm(norm: float | None) -> str:
+    return "" if norm is None else f", norm {norm:.3g}"
 
 
 def _share(part: int, whole: int) -> str:

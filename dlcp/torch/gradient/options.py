@@ -17,6 +17,10 @@ from dlcp.torch.gradient.fills import FILLS
 from dlcp.torch.gradient.patience import PatienceRule
 from dlcp.torch.gradient.phase import PhaseRule
 from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.transport.coded import codec_traits
+
+DLCP_BUDGET = 0.05
+"""The loss budget of the recipe "dlcp", if none is given."""
 
 CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 
@@ -25,8 +29,14 @@ CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 class GradientOptions:
     """How gradients may be lost."""
 
-    loss_budget: float | Mapping[str, float] = 0.05
-    """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded. A mapping: by parameter
+    recipe: str = "dlcp"
+    """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
+    "exact", "low_bit": few bits for every value; "dlcp": the least important blocks may be lost."""
+    codec: str | None = None
+    """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4"."""
+    loss_budget: float | Mapping[str, float] | None = None
+    """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded; None: 0.05 under "dlcp", 0
+    under other recipes. A mapping: by parameter
     name, where a name with a star at its end stands for all that begin so, the longest that fits counts, and "" for the
     rest."""
     budget_scope: Literal["step", "buffer"] = "step"
@@ -66,6 +76,9 @@ class GradientOptions:
     """Of the Hadamard transform's signs."""
 
     def __post_init__(self) -> None:
+        checks.text("recipe", self.recipe, "the name of a recipe")
+        if self.codec is not None:
+            codec_traits(self.codec)
         self._check_budget()
         checks.choice("budget_scope", self.budget_scope, ("step", "buffer"))
         checks.number("loss_cap", self.loss_cap, 0, 1, below=True)
@@ -92,6 +105,8 @@ class GradientOptions:
 
     def _check_budget(self) -> None:
         budgets = self.loss_budget
+        if budgets is None:
+            return
         if not isinstance(budgets, Mapping):
             checks.number("loss_budget", budgets, 0, 1, below=True)
             return
@@ -110,6 +125,8 @@ class GradientOptions:
 
     def budget_of(self, name: str) -> float:
         """The loss budget of one parameter."""
+        if self.loss_budget is None:
+            return DLCP_BUDGET if self.recipe == "dlcp" else 0.0
         if not isinstance(self.loss_budget, Mapping):
             return self.loss_budget
         if name in self.loss_budget:
@@ -120,6 +137,12 @@ class GradientOptions:
             if (key == "" or key.endswith("*")) and name.startswith(key.rstrip("*"))
         ]
         return self.loss_budget[max(fitting, key=len)] if fitting else 0.0
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether anything has a budget."""
+        budgets = self.loss_budget.values() if isinstance(self.loss_budget, Mapping) else [self.budget_of("")]
+        return any(budgets)
 
     def check_names(self, parameters: Collection[str]) -> None:
         """Raises ArgumentError: loss_budget names a parameter that a model of these parameters does not have."""

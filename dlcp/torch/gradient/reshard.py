@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlcp.torch.gradient import residual_state
+from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER
 
 
 def reshard(
@@ -23,17 +24,35 @@ def reshard(
     """What GradientState.state_dict() of `size` ranks would say, made of what len(states) ranks said, in rank order.
 
     `average`, `rename`: see residual_state.reshard: gradients are averaged over the ranks, and kept values are scaled
-    for the new number; a parameter's new name, None: it is gone. Raises ValueError: states of several steps or fills,
+    for the new number; a parameter's new name, None: it is gone. Raises ValueError: states of several steps or recipes,
     or none.
     """
     if not states:
         raise ValueError("no states are given; accepted: one or more, in the order of ranks")
-    if len({(state["version"], state["step"], state["fill"]) for state in states}) > 1:
+    if len({tuple(_kind(state).values()) for state in states}) > 1:
         raise ValueError(
-            "states differ in version, step or fill: "
-            + ", ".join(f"{state['version']}, {state['step']}, {state['fill']}" for state in states[:4])
+            f"states differ in {', '.join(_kind(states[0]))}: "
+            + "; ".join(", ".join(map(str, _kind(state).values())) for state in states[:4])
             + "; accepted: those of one moment of one run"
         )
+    match _kind(states[0])["recipe"]:
+        case "dlcp":
+            return _reshard_bounded(states, size, average, rename)
+        case "low_bit":
+            return _reshard_coded(states, size, average, rename)
+        case _:
+            return [dict(states[rank % len(states)]) for rank in range(size)]
+
+
+def _kind(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What states of one run have in common."""
+    kind = {"version": state["version"], "step": state["step"], "recipe": state.get("recipe", "dlcp")}
+    return kind | {name: state[name] for name in ("fill", "codec") if name in state}
+
+
+def _reshard_bounded(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Callable[[str], str | None] | None
+) -> list[dict[str, Any]]:
     kept = [state["residual"] for state in states if state["residual"] is not None]
     residuals: Sequence[Any] = (
         residual_state.reshard(kept, size, average=average, rename=rename) if kept else [None] * size
@@ -47,4 +66,24 @@ def reshard(
             named.pop(None, None)
             state["marker"] = marker | {"mean_squares": named}
         made.append(state)
+    return made
+
+
+def _reshard_coded(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Callable[[str], str | None] | None
+) -> list[dict[str, Any]]:
+    """What owners kept is part of the sum too, in the unit of the result: senders take it over."""
+
+    def of(side: str, average: bool) -> list[dict[str, Any]]:
+        kept = [state["residual"][side] for state in states]
+        return residual_state.reshard(kept, size, average=average, rename=rename)
+
+    senders, owners = of(FROM_SENDER, average), of(FROM_OWNER, False)
+    made = []
+    for rank, (sender, owner) in enumerate(zip(senders, owners, strict=True)):
+        for batch in owner["batches"]:
+            batch["factor"] *= size if average else 1
+        sender["batches"] += owner["batches"]
+        residual = {FROM_SENDER: sender, FROM_OWNER: owner | {"batches": []}}
+        made.append(dict(states[rank % len(states)]) | {"residual": residual})
     return made

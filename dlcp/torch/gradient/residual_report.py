@@ -35,8 +35,8 @@ class ResidualReport:
     nbytes: int
     """Kept, in bytes that the values had in their buffers."""
     elements: int
-    norm: float
-    """L2, of all kept values, unscaled."""
+    norm: float | None
+    """L2, of all kept values, unscaled; None: not counted."""
     age: int
     """Steps that the oldest kept value has waited."""
     step: WrittenOff

@@ -5,19 +5,20 @@
     …
     state.report()
 
-One state per model and process. It owns the fill, the marker, the budget and the ledger; exchanges bring the buffers. A
-step begins with its first buffer. It ends when the next step begins, or with end_step(): only then is it known whether
-the optimizer used the gradients. The state starts no collective except for `verify` and patience.
+One state per model and process. It counts steps and bytes, knows names and rules, and holds the recipe's pipeline,
+which does the work; exchanges bring the buffers. A step begins with its first buffer. It ends when the next step
+begins, or with end_step(): only then is it known whether the optimizer used the gradients. The state starts no
+collective except for `verify`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,35 +26,32 @@ from torch import nn
 from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient import replicas
-from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.buffers import BufferPool
-from dlcp.torch.gradient.fills import FILLS, Fill
 from dlcp.torch.gradient.forward_order import ForwardOrder
-from dlcp.torch.gradient.importance import Marker
 from dlcp.torch.gradient.layout_rules import LayoutRules
 from dlcp.torch.gradient.ledger import Ledger
 from dlcp.torch.gradient.names import ParameterNames
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.patience import Patience
-from dlcp.torch.gradient.phase import Phase
+from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.recipes import RECIPES, check_options
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
-from dlcp.transport.bounded import LossRules, Outcome
 
 if TYPE_CHECKING:
+    from dlcp.torch.gradient.feedback import FeedbackMemory
     from dlcp.torch.gradient.pending_buffer import PreparedBuffer
     from dlcp.torch.gradient.residual import ResidualMemory
     from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
 
 VERSION = 1
 """Of state_dict()."""
-_SAVED = ("version", "step", "fill", "residual", "marker", "phase")
 BUFFERS_MAX = 65536
 """Of one step: each holds memory until its end."""
 
 
 class GradientState:
-    """Makes gradients of one model lossy within a budget.
+    """The gradients of one model, reduced by a recipe: fewer bits, less important blocks lost, or all exact.
 
     `model`: the model of the gradients, wrapped in DDP or not, before or after fully_shard. Residuals and budgets use
     its parameters' names, and its first forward determines the order of layers. None: parameters are numbered, and
@@ -77,6 +75,7 @@ class GradientState:
         _check_arguments(model, group, options, scaler, verify, changes)
         self.options: GradientOptions = dataclasses.replace(options or GradientOptions(), **changes)
         """As given; not to be changed."""
+        check_options(self.options)
         self.verify = verify
         """Whether results are compared over the ranks in each step."""
         self.names = ParameterNames(model)
@@ -85,14 +84,6 @@ class GradientState:
             self.options.check_names(self.names.parameters)
         self.lock = threading.RLock()
         """Guards what buffers share: held for moments, never while something is waited for."""
-        self.fill: Fill = FILLS[self.options.fill](self.options)
-        """The fill: replaces abandoned values."""
-        self.marker = Marker(self.options)
-        """The marker: sets the importance of blocks."""
-        self.phase = Phase(self.options.phase)
-        """Whether less may be lost now."""
-        self.patience = Patience(self.options.patience_s)
-        """How long messages may take."""
         self.ledger = Ledger(dist.get_rank() if dist.is_initialized() else 0)
         """The ledger: bytes sent and lost."""
         self.buffers = BufferPool()
@@ -103,9 +94,8 @@ class GradientState:
         self._order = ForwardOrder(self.names.model)
         self.rules = LayoutRules(self.options, self.names, self._order)
         """The rules for each buffer."""
-        self._budget = StepBudget(
-            loss_cap=self.options.loss_cap, whole_step=self.options.budget_scope == "step"
-        )
+        self.pipeline: Pipeline = RECIPES[self.options.recipe].build(self)
+        """What becomes of each buffer: the recipe's."""
         # One thread at a time ends a step, which may wait for buffers of it; apart from `lock`, which settling needs.
         self._entering = threading.RLock()
         self._step: Step | None = None
@@ -118,9 +108,9 @@ class GradientState:
     # --- what users call ------------------------------------------------------------------------------------
 
     @property
-    def residual(self) -> ResidualMemory | None:
-        """Abandoned values that wait for the next step; None: the fill keeps nothing."""
-        return self.fill.residual
+    def residual(self) -> ResidualMemory | FeedbackMemory | None:
+        """Values that wait for the next step; None: the recipe keeps nothing."""
+        return self.pipeline.residual
 
     @property
     def used(self) -> bool:
@@ -174,31 +164,22 @@ class GradientState:
             return {
                 "version": VERSION,
                 "step": self._number,
-                "fill": self.options.fill,
-                "residual": self.fill.state_dict(),
-                "marker": self.marker.state_dict(),
-                "phase": self.phase.state_dict(),
-            }
+                "recipe": self.options.recipe,
+            } | self.pipeline.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a state_dict(); a step under way is forgotten. On all ranks, with states of the same step.
 
-        Of as many ranks as there are now; for others see reshard.py. A state of another fill brings no residuals.
-        Raises ValueError: a version, or content, that is not known.
+        Of as many ranks as there are now; for others see reshard.py. Raises ValueError: a version, or content, that is
+        not known; a state of another recipe, codec or model.
         """
         self._check_saved(state)
-        marker, phase = Marker(self.options), Phase(self.options.phase)
-        marker.load_state_dict(state["marker"])
-        phase.load_state_dict(state["phase"])
-        fill = FILLS[self.options.fill](self.options)
-        if state["residual"] is not None:
-            fill.load_state_dict(state["residual"])
         number = int(state["step"])
-        # The whole state is valid: take it over.
         self._drain()
         with self._entering:
             self._end(False)
-            self.marker, self.phase, self.fill, self._number = marker, phase, fill, number
+            self.pipeline.load_state_dict(state)
+            self._number = number
 
     def _check_saved(self, state: object) -> None:
         if not isinstance(state, Mapping):
@@ -207,13 +188,20 @@ class GradientState:
             raise ValueError(
                 f"version of the gradients' state is {state.get('version')}; accepted: {VERSION}"
             )
-        if missing := [key for key in _SAVED if key not in state]:
-            raise ArgumentError(f"the state has no {missing[0]!r}; accepted: what state_dict() returned")
-        saved = state["marker"]["mean_squares"]
-        known = self.names.parameters
-        if self.names.model is not None and saved and not any(name in known for name in saved):
+        saved = state.get("recipe", "dlcp")
+        if saved != self.options.recipe:
             raise ArgumentError(
-                f"the state is another model's: it knows {', '.join(map(repr, list(saved)[:3]))}; accepted: a state of "
+                f"the state is of recipe {saved!r}; accepted: {self.options.recipe!r}, this one's"
+            )
+        try:
+            int(state["step"])
+            names = list(self.pipeline.names_in(state))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArgumentError(f"the state has no {error}; accepted: what state_dict() returned") from None
+        known = self.names.parameters
+        if self.names.model is not None and names and not any(name in known for name in names):
+            raise ArgumentError(
+                f"the state is another model's: it knows {', '.join(map(repr, names[:3]))}; accepted: a state of "
                 f"a model with {', '.join(map(repr, list(known)[:3]))}"
             )
 
@@ -226,7 +214,7 @@ class GradientState:
         self._drain()
         with self._entering:
             self._end(None)
-            self.fill.reset(names)
+            self.pipeline.reset(names)
 
     def verify_replicas(self) -> None:
         """Compares the step's results over the ranks of their groups, which all call it. Blocks.
@@ -249,7 +237,7 @@ class GradientState:
 
     # --- what exchanges call --------------------------------------------------------------------------------
 
-    def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> Step:
+    def enter(self, key: Hashable, last_of_step: bool | None) -> Step:
         """The step that a buffer belongs to: a new one if the last is full, or has seen it.
 
         Step.end_start() is to follow, when the buffer's collective has been started or could not be.
@@ -263,10 +251,6 @@ class GradientState:
                 step = None
             if step is None:
                 step = self._begin()
-            if group not in step.groups:
-                step.groups.add(group)
-                if self.patience.asks(group.size()):
-                    self.patience.begin_step(group, group.private_communicator("patience"))
             if len(step.keys) >= BUFFERS_MAX:
                 raise RuntimeError(
                     f"step {step.number} has {len(step.keys)} buffers; accepted: up to {BUFFERS_MAX}. Is its end never "
@@ -290,52 +274,41 @@ class GradientState:
         """A buffer of a step could not be started; the step's gradients are of no use."""
         with self.lock:
             step.failed = True
-            self._budget.settle(key, 0.0)
+            self.pipeline.cancel(key)
 
     def mark_last(self) -> None:
         """The current step has no more buffers."""
         if self._step is not None:
             self._step.full = True
 
-    def give(self, key: Hashable, sent_bytes: int, loss_ratio: float) -> float:
-        """The fraction of `sent_bytes` that a buffer may lose. Called with the lock held."""
-        return self._budget.give(key, sent_bytes, loss_ratio * self.phase.scale)
+    def starting(
+        self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0
+    ) -> contextlib.AbstractContextManager[tuple[Communicator, Any]]:
+        """`with` around the start of a buffer's collective: gives the communicator and how to start it.
 
-    def loss_rules(self, prepared: PreparedBuffer, group: ProcessGroup) -> tuple[LossRules, str]:
-        """What a buffer's collective may lose, and what all ranks must have done before it."""
-        rules = self.fill.rules(prepared.transformed, prepared.step)
-        patience_s = self.patience.of(group, prepared.layout.place)
-        loss = LossRules(
-            prepared.given_ratio, prepared.importance, rules.rescale, self.options.deadline_s, patience_s
-        )
-        return loss, rules.agree
-
-    def settle(self, prepared: PreparedBuffer, outcome: Outcome, group: ProcessGroup) -> None:
-        """A buffer's collective has ended: passes abandoned values to the fill and to the ledger."""
-        runs = [abandoned.runs() for abandoned in outcome.sent]
-        with self.lock:
-            if runs:
-                lost = np.concatenate(runs) // prepared.memory.element_size()
-                self.fill.lost(prepared.memory, prepared.layout, lost)
-            self._budget.settle(prepared.key, outcome.abandoned_bytes)
-            self.patience.note(group, prepared.layout.place, outcome.lossy_fastest_s)
-            self.ledger.enter(
-                prepared.name,
-                outcome,
-                critical_bytes=prepared.critical_bytes,
-                budget_bytes=int(prepared.given_ratio * prepared.sent_bytes),
-                block_bytes=prepared.block_bytes,
-                contributed_bytes=prepared.sent_bytes,
-            )
+        `keep`: the collective's memory. `place`: of the collective among the buffer's.
+        """
+        call = buffer.call
+        traffic_class = call.traffic_class
+        if traffic_class is None:
+            traffic_class = self.rules.of(buffer.layout).traffic_class
+        start = buffer.group.starting(collective, call.opts, keep, on=buffer.communicator)
+        if call.sequence is not None:
+            start.call["sequence"] = call.sequence + place
+        if traffic_class is not None:
+            start.call["traffic_class"] = traffic_class
+        return start
 
     def note_result(self, prepared: PreparedBuffer, group: ProcessGroup) -> float | None:
-        """A buffer's result is in its output. Its squared L2 norm; None: no rule asks for it."""
+        """A buffer's result is in its output, but for the call's factor. Its squared L2 norm; None: no rule asks."""
         output = prepared.output
+        if prepared.factor is not None:
+            output.mul_(prepared.factor)
         if self.verify and output.numel() == prepared.memory.numel():
             hashed = replicas.digest(output)
             with self.lock:
                 self._digests.setdefault(group, {})[prepared.key] = hashed
-        if self.phase.rule is None:
+        if not self.pipeline.wants_norm:
             return None
         return float(torch.linalg.vector_norm(output, dtype=torch.float64)) ** 2
 
@@ -344,8 +317,8 @@ class GradientState:
     def _begin(self) -> Step:
         self._order.finish()
         loss_scale = self._loss_scale()
-        self.marker.scale = loss_scale
-        self.fill.begin_step(loss_scale)
+        with self.lock:
+            self.pipeline.begin_step(loss_scale)
         self._step = Step(self._number, loss_scale)
         return self._step
 
@@ -362,11 +335,8 @@ class GradientState:
         with self.lock:
             self._step = None
             self._number += 1
-            kept = self.fill.end_step(applied)
-            self.marker.end_step()
-            self.phase.end_step(step.gradient_norm())
+            kept = self.pipeline.end_step(applied=applied, gradient_norm=step.gradient_norm())
             self.ledger.end_step(kept, applied=applied)
-            self._budget.end_step()
             self.buffers.recycle()
             self._digests.clear()
 

@@ -19,7 +19,6 @@ from dlcp.errors import DlcpError
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.pending_buffer import PendingBuffer
-    from dlcp.torch.process_group import ProcessGroup
 
 
 @dataclass(slots=True)
@@ -40,8 +39,6 @@ class Step:
     """Whether callers mark the step's last buffer; a step that restarts without that mark was broken off."""
     failed: bool = False
     """Whether a buffer could not be started."""
-    groups: set[ProcessGroup] = field(default_factory=set)
-    """The process groups whose buffers it has had."""
     starting: int = 0
     """Buffers of the step, of any thread, that are about to be started."""
     changed: threading.Condition = field(default_factory=threading.Condition)

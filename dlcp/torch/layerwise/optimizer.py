@@ -38,7 +38,7 @@ from dlcp.torch.layerwise.forward_trace import ForwardTrace
 from dlcp.torch.layerwise.group import agree_on, communicator_of, spread
 from dlcp.torch.layerwise.listeners import Listeners
 from dlcp.torch.layerwise.sender import Sender
-from dlcp.torch.layerwise.slice_reducer import BoundedReducer, ExactReducer, SliceReducer
+from dlcp.torch.layerwise.slice_reducer import ExactReducer, GradientReducer, SliceReducer
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.transport.communicator import Work
 from dlcp.transport.layer_order import LayerPriority, OrderMaker
@@ -302,7 +302,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         layouts = [
             Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
         ]
-        return BoundedReducer(exchange_of(state, self._group, self._communicator), layouts)
+        return GradientReducer(exchange_of(state, self._group, self._communicator), layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 

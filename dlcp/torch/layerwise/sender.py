@@ -76,7 +76,7 @@ class Sender:
                     memory,
                     DataType.u8,
                     Reduction.MAX,
-                    sequence=self._first + len(self._order.slices),
+                    sequence=self._first + len(self._order.slices) * self._reducer.sequences,
                     traffic_class=6,
                     keep=flags,
                     label="which parameters have a gradient",
@@ -123,7 +123,7 @@ class Sender:
     def _open_step(self) -> None:
         if self._first is None:
             # One more, for the agreement over the ranks.
-            self._first = self._communicator.reserve(len(self._order.slices) + 1)
+            self._first = self._communicator.reserve(len(self._order.slices) * self._reducer.sequences + 1)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -146,7 +146,8 @@ class Sender:
         memory = self._memory[piece.layer]
         assert memory is not None
         assert self._first is not None
-        pending = self._reducer.start(piece, memory, self._labels[piece.layer], self._first + piece.number)
+        sequence = self._first + piece.number * self._reducer.sequences
+        pending = self._reducer.start(piece, memory, self._labels[piece.layer], sequence)
         self._under_way[piece.layer][piece.number] = pending
         if self._order.limits_what_is_under_way:
             pending.work.add_done_callback(functools.partial(self._at_end, pending))

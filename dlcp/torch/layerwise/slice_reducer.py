@@ -1,4 +1,4 @@
-"""How a slice is averaged: by an exact all-reduce, or, if the user chose it, by one within a loss budget.
+"""How a slice is averaged: by an exact all-reduce, or by the recipe of a gradient state.
 
 In both cases the result is in the memory that was sent once the slice is settled, the same bits on all ranks.
 """
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
-from dlcp.torch.gradient.exchange import BufferCall
 from dlcp.torch.gradient.layout import Layout, Segment
+from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
 from dlcp.transport.layer_order import Slice
+from dlcp.transport.work import ManyWorks
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.exchange import GradientExchange
@@ -26,7 +27,7 @@ class PendingSlice(NamedTuple):
     piece: Slice
     work: Work
     buffer: PendingBuffer | None = None
-    """The pending buffer of a slice that may lose blocks, to be settled at the end; None: an exact one."""
+    """The pending buffer of a gradient state, to be settled at the end; None: an exact all-reduce."""
 
     def settle(self) -> None:
         """After the work ended well: puts the result in its place. May be called again."""
@@ -41,12 +42,18 @@ class SliceReducer(Protocol):
     def communicator(self) -> Communicator:
         """The communicator that numbers the slices."""
 
+    @property
+    def sequences(self) -> int:
+        """How many numbers of collectives a slice has; `sequence` is the first of them."""
+
     def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
         """Averages a slice of a layer's memory over all ranks, in place."""
 
 
 class ExactReducer:
     """All gradients arrive. `types`: of the layers' elements; `algorithm`: of the all-reduce, None: by size."""
+
+    sequences = 1
 
     def __init__(
         self, communicator: Communicator, types: Sequence[DataType], algorithm: str | None = None
@@ -71,12 +78,13 @@ class ExactReducer:
         return PendingSlice(piece, work)
 
 
-class BoundedReducer:
-    """Gradients may lose something, within the state's budget. `layouts`: of the layers, with the state's names."""
+class GradientReducer:
+    """Gradients are reduced by the state's recipe. `layouts`: of the layers, with the state's names."""
 
     def __init__(self, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
         self.communicator = exchange.communicator
         """The communicator that numbers the slices."""
+        self.sequences = exchange.sequences
         self._exchange = exchange
         self._layouts = layouts
         # How the state identifies a buffer from step to step.
@@ -89,7 +97,8 @@ class BoundedReducer:
         part = memory[begin:end]
         call = BufferCall(average=True, traffic_class=piece.traffic_class, sequence=sequence, into=part)
         pending = self._exchange.start_all_reduce(part, self._layout_of(piece, begin, end), call)
-        return PendingSlice(piece, pending.operation, pending)
+        works = pending.operations
+        return PendingSlice(piece, works[0] if len(works) == 1 else ManyWorks(works), pending)
 
     def _layout_of(self, piece: Slice, begin: int, end: int) -> Layout:
         if piece.number not in self._of_slice:

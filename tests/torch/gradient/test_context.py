@@ -39,7 +39,9 @@ def loop(asynchronous: bool) -> int:
         same_on_all_ranks(flat(model.parameters()))
     assert state.step == 3
     state.end_step()
-    assert set(state.marker.state_dict()["mean_squares"]) <= {name for name, _ in model.named_parameters()}
+    assert set(state.pipeline.marker.state_dict()["mean_squares"]) <= {
+        name for name, _ in model.named_parameters()
+    }
     return int(state.report()["total"]["abandoned_bytes"])
 
 
@@ -150,7 +152,7 @@ def numbered() -> list[str]:
             for _ in range(3):
                 dist.all_reduce(gradient(NUMEL, step))
     state.end_step()
-    return sorted(state.marker.state_dict()["mean_squares"])
+    return sorted(state.pipeline.marker.state_dict()["mean_squares"])
 
 
 def test_calls_without_names_are_numbered_in_their_step() -> None:

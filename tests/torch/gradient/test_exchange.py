@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dlcp.torch.gradient.exchange import BufferCall, exchange_of
+from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.torch.gradient.residual_rule import ResidualRule
 from tests.torch import ranks
 

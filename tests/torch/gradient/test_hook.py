@@ -171,11 +171,11 @@ def buckets_rebuilt() -> None:
     steps: list[list[Any]] = [[]]
     enter = state.enter
 
-    def noting(key: Any, last_of_step: bool, group: Any) -> Any:
+    def noting(key: Any, last_of_step: bool) -> Any:
         steps[-1].append(key[2].names())
         if last_of_step:
             steps.append([])
-        return enter(key, last_of_step, group)
+        return enter(key, last_of_step)
 
     state.enter = noting
     for batch in batches(3):

@@ -18,8 +18,15 @@ from dlcp.torch.gradient.state import GradientState
 NUMBERS = ("loss_budget", "loss_cap", "critical_share", "small_numel", "seed")
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", ["x", None, True, float("nan")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for name in NUMBERS
+        for value in ("x", None, True, float("nan"))
+        if (name, value) != ("loss_budget", None)  # the recipe's own
+    ],
+)
 def test_a_number_is_a_number(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is .*; accepted: a"):
         GradientOptions(**{name: value})

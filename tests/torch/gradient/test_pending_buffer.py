@@ -15,8 +15,6 @@ from dlcp.torch.tensors import CopyBack
 class Over:
     """An operation that has ended well."""
 
-    outcome = "outcome"
-
     def wait(self) -> None:
         pass
 
@@ -33,26 +31,19 @@ def prepared(layout: Layout, result: torch.Tensor | None = None) -> PreparedBuff
         output=output,
         result=output if result is None else result,
         back=back,
-        importance=None,
-        transformed=(),
-        origin=0,
         factor=None,
-        sent_bytes=0,
-        critical_bytes=0,
-        given_ratio=0.0,
-        block_bytes=0,
     )
 
 
 def pending(finish: Any, result: torch.Tensor | None = None) -> PendingBuffer:
-    return PendingBuffer(prepared(Layout.of([("w", 4)]), result), Over(), finish)  # type: ignore[arg-type]
+    one = prepared(Layout.of([("w", 4)]), result)
+    return PendingBuffer(one, [Over()], lambda: finish(one))  # type: ignore[list-item]
 
 
 def test_it_is_finished_once_and_then_copied_back() -> None:
     result, calls = torch.zeros(4), []
 
-    def finish(buffer: PreparedBuffer, outcome: Any) -> float:
-        assert outcome == "outcome"
+    def finish(buffer: PreparedBuffer) -> float:
         assert not result.any()
         calls.append(buffer.output.mul_(3))
         return 36.0

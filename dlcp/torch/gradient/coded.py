@@ -1,0 +1,350 @@
+"""The recipe "low_bit": few bits for every value, on both ways, and what the bits leave is sent a step later.
+
+    v = gradient + kept -> code -> to the owner; kept = v - code
+    owner: sum of codes / ranks + its kept -> code -> to all; its kept = what that leaves
+    all, the owner too, decode the same code: replicas are bit-identical
+
+Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
+least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
+Exchange: coded all-reduce or reduce-scatter, whose result is not coded. Small parameters, those of one dimension,
+and types that are not coded travel exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dlcp import _native
+from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.budget import StepBudget
+from dlcp.torch.gradient.code_importance import importance_by_scales
+from dlcp.torch.gradient.code_plan import CodePlan, plan_of
+from dlcp.torch.gradient.element_runs import gather
+from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.layout import Segment
+from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
+from dlcp.torch.gradient.pipeline import GradientBuffer
+from dlcp.torch.tensors import DATA_TYPES, readable, span
+from dlcp.transport.bounded import LossRules, Outcome
+from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
+from dlcp.transport.communicator import Reduction
+from dlcp.transport.span import Span
+from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.residual_report import ResidualReport
+    from dlcp.torch.gradient.state import GradientState
+
+CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Types that are coded; float64 travels exactly."""
+_CPU = torch.device("cpu")
+_PLANS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedBuffer(PreparedBuffer):
+    """A prepared buffer with its codes. `memory` is the coded contribution."""
+
+    plan: CodePlan
+    summed: torch.Tensor
+    """uint8: the coded result; of a reduce-scatter, nothing."""
+    values: torch.Tensor | None
+    """float32: this rank's part of the sum, group by group, of a reduce-scatter; else None."""
+    exact: torch.Tensor
+    """What travels exactly, one run after the other; its sum once the collective is over."""
+    sender: Stream
+    owner: Stream | None
+    """None: of a reduce-scatter, whose sum is not coded."""
+    loss: LossRules | None
+    """What of the contribution may be lost; None: nothing."""
+    budget_bytes: int
+
+
+class CodedPipeline:
+    """Buffers of one state in few bits; see pipeline.Pipeline."""
+
+    sequences = 2
+    wants_norm = False
+
+    def __init__(self, state: GradientState) -> None:
+        self._state = state
+        options = self._options = state.options
+        self._codec = codec_traits(options.codec or "int4")
+        if not self._codec.is_scaled and options.may_lose:
+            raise ArgumentError(
+                f"loss_budget is {options.loss_budget} with codec {self._codec.name}, whose groups have no scale that "
+                "tells their importance; accepted: 0, or a codec of 8 bits or fewer"
+            )
+        self.residual = FeedbackMemory()
+        """What codes left, which waits for the next step."""
+        self._budget = StepBudget(loss_cap=options.loss_cap, whole_step=options.budget_scope == "step")
+        self._plans: dict[Hashable, CodePlan] = {}
+
+    # --- a step ---------------------------------------------------------------------------------------------
+
+    def begin_step(self, loss_scale: float) -> None:
+        self.residual.begin_step(loss_scale)
+
+    def cancel(self, key: Hashable) -> None:
+        self._budget.settle(key, 0.0)
+
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        self._budget.end_step()
+        return self.residual.end_step(applied=applied)
+
+    # --- a buffer -------------------------------------------------------------------------------------------
+
+    def start(self, buffer: GradientBuffer) -> PendingBuffer:
+        with torch.no_grad():
+            prepared = self._prepare(buffer)
+        works = []
+        if prepared.plan.groups:
+            works.append(self._start_coded(buffer, prepared))
+        if len(prepared.exact) or not works:
+            works.append(self._start_exact(buffer, prepared))
+        return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
+
+    def _prepare(self, buffer: GradientBuffer) -> CodedBuffer:
+        state, codec, rank = self._state, self._codec, buffer.rank
+        plan = self._plan(buffer)
+        memory = readable(buffer.values, "gradients")
+        with state.lock:
+            coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU)
+            sender = self.residual.open(FROM_SENDER, buffer.key, plan.stream)
+            owner = values = None
+            if buffer.scattered:
+                begin, end = plan.parts[rank]
+                values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU)
+                summed = torch.empty(0, dtype=torch.uint8)
+            else:
+                summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
+                owner = self.residual.open(FROM_OWNER, buffer.key, plan.part_stream(rank))
+            output, result, back = state.buffers.output(buffer)
+        if plan.groups:
+            # Without the lock: it reads everything, and other buffers are settled meanwhile.
+            wide = memory if memory.dtype == torch.float32 else memory.float()
+            _native.encode_runs(
+                codec.codec,
+                wide.data_ptr(),
+                plan.runs,
+                coded.data_ptr(),
+                sender.before.data_ptr(),
+                sender.after.data_ptr(),
+                sender.factor,
+            )
+        loss, budget_bytes = self._loss(buffer, plan, coded)
+        return CodedBuffer(
+            key=buffer.key,
+            layout=buffer.layout,
+            step=buffer.step,
+            memory=coded,
+            output=output,
+            result=result,
+            back=back,
+            factor=buffer.call.factor,
+            plan=plan,
+            summed=summed,
+            values=values,
+            exact=gather(memory, plan.exact[:, 0], plan.exact[:, 1]),
+            sender=sender,
+            owner=owner,
+            loss=loss,
+            budget_bytes=budget_bytes,
+        )
+
+    def _plan(self, buffer: GradientBuffer) -> CodePlan:
+        plan = self._plans.get(buffer.key)
+        if plan is None:
+            coded = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
+            plan = plan_of(
+                buffer.layout,
+                lambda segment: coded and self._is_coded(segment),
+                buffer.parts,
+                scattered=buffer.scattered,
+            )
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            self._plans[buffer.key] = plan
+        return plan
+
+    def _is_coded(self, segment: Segment) -> bool:
+        """Not what is small or has one dimension; or what the option `critical` says."""
+        rule, parameter = self._options.critical, self._state.names.parameters.get(segment.name)
+        if rule is None:
+            if parameter is None:
+                return segment.count >= self._options.small_numel
+            return parameter.dim() > 1 and parameter.numel() >= self._options.small_numel
+        if callable(rule):
+            return parameter is None or not rule(segment.name, parameter)  # type: ignore[arg-type]
+        return segment.name not in rule
+
+    def _loss(
+        self, buffer: GradientBuffer, plan: CodePlan, coded: torch.Tensor
+    ) -> tuple[LossRules | None, int]:
+        """What a contribution may lose, and how many bytes that is."""
+        if not self._options.may_lose or not plan.groups:
+            return None, 0
+        unit, own = self._codec.group_bytes, plan.parts[buffer.rank]
+        sent_bytes = (plan.groups - own[1] + own[0]) * unit
+        allowed = sum(one.count * self._options.budget_of(one.name) for one in plan.stream.segments)
+        with self._state.lock:
+            ratio = self._budget.give(buffer.key, sent_bytes, allowed / max(1, plan.stream.numel))
+        importance = importance_by_scales(
+            coded,
+            self._codec,
+            plan.parts,
+            [
+                0 if rank == buffer.rank else buffer.communicator.block_bytes(rank, unit)
+                for rank in range(len(plan.parts))
+            ],
+            self._options.critical_share,
+        )
+        return LossRules(ratio, importance), int(ratio * sent_bytes)
+
+    # --- its collectives ------------------------------------------------------------------------------------
+
+    def _start_coded(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
+        name = "coded_reduce_scatter" if buffer.scattered else "coded_all_reduce"
+        inputs = self._spans(prepared.memory, prepared.plan)
+        op = Reduction.AVG if buffer.call.average else Reduction.SUM
+        with self._state.starting(buffer, name, prepared) as (communicator, how):
+            if prepared.values is not None:
+                rules = CodedRules(self._codec.name, values=span(prepared.values))
+                return communicator.coded_reduce_scatter(inputs, rules, op, loss=prepared.loss, **how)
+            owner = prepared.owner
+            assert owner is not None
+            rules = CodedRules(self._codec.name, span(owner.before), span(owner.after), owner.factor)
+            outputs = self._spans(prepared.summed, prepared.plan)
+            return communicator.coded_all_reduce(outputs, inputs, rules, op, loss=prepared.loss, **how)
+
+    def _spans(self, memory: torch.Tensor, plan: CodePlan) -> list[Span]:
+        """Each rank's part of coded memory."""
+        unit, whole = self._codec.group_bytes, span(memory)
+        return [whole.part(begin * unit, (end - begin) * unit) for begin, end in plan.parts]
+
+    def _start_exact(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
+        exact, op = prepared.exact, Reduction.AVG if buffer.call.average else Reduction.SUM
+        dtype = DATA_TYPES[exact.dtype]
+        name = "reduce_scatter" if buffer.scattered else "all_reduce"
+        with self._state.starting(buffer, name, prepared, place=1) as (communicator, how):
+            if not buffer.scattered:
+                return communicator.all_reduce(span(exact), dtype, op, **how)
+            whole, itemsize, at, inputs = span(exact), exact.element_size(), 0, []
+            for count in prepared.plan.exact_counts:
+                inputs.append(whole.part(at, count * itemsize))
+                at += count * itemsize
+            return communicator.reduce_scatter(inputs[buffer.rank], inputs, dtype, op, **how)
+
+    # --- its end --------------------------------------------------------------------------------------------
+
+    def _finish(self, buffer: GradientBuffer, prepared: CodedBuffer, works: list[Work]) -> float | None:
+        """All that comes after the collectives, before the result goes where the caller wants it."""
+        with torch.no_grad():
+            if prepared.plan.groups:
+                outcome = works[0].outcome
+                self._keep_lost(prepared, outcome)
+                self._decode(buffer, prepared)
+                with self._state.lock:
+                    self._budget.settle(prepared.key, outcome.abandoned_bytes)
+                self._account(buffer, prepared, outcome)
+            self._place_exact(buffer, prepared)
+            if prepared.plan.groups < 1 or len(works) > 1:
+                self._account_exact(buffer, prepared, works[-1])
+            return self._state.note_result(prepared, buffer.group)
+
+    def _keep_lost(self, prepared: CodedBuffer, outcome: Outcome) -> None:
+        """What was abandoned of the contribution: its code is added to what the code left, and is the value again."""
+        unit = self._codec.group_bytes
+        for abandoned in outcome.sent:
+            for begin, end in abandoned.ranges():
+                _native.add_groups(
+                    self._codec.codec,
+                    prepared.memory.data_ptr() + begin,
+                    (end - begin) // unit,
+                    prepared.sender.after.data_ptr() + begin // unit * GROUP_VALUES * 4,
+                )
+
+    def _decode(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
+        """The result's coded values."""
+        output, plan = prepared.output, prepared.plan
+        if prepared.values is not None:
+            origin = buffer.own[0]
+            for begin, count, group in plan.part_runs(buffer.rank).tolist():
+                at = group * GROUP_VALUES
+                output[begin - origin : begin - origin + count] = prepared.values[at : at + count]
+            return
+        wide = output if output.dtype == torch.float32 else torch.empty(output.numel())
+        _native.decode_runs(self._codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
+        if wide is not output:
+            for begin, count, _ in plan.runs.tolist():
+                output[begin : begin + count] = wide[begin : begin + count]
+
+    def _place_exact(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
+        """The result's exact values."""
+        output, exact, plan = prepared.output, prepared.exact, prepared.plan
+        begins, counts, origin, at = plan.exact[:, 0].tolist(), plan.exact[:, 1].tolist(), 0, 0
+        first, last = 0, output.numel()
+        if buffer.scattered:
+            origin = first = buffer.own[0]
+            last = buffer.own[1]
+        for begin, count in zip(begins, counts, strict=True):
+            if first <= begin < last:
+                output[begin - origin : begin - origin + count] = exact[at : at + count]
+            at += count
+
+    def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
+        unit, own = self._codec.group_bytes, prepared.plan.parts[buffer.rank]
+        contributed = (prepared.plan.groups - own[1] + own[0]) * unit
+        self._state.ledger.enter(
+            prepared.name,
+            outcome,
+            critical_bytes=contributed if prepared.loss is None else 0,
+            budget_bytes=prepared.budget_bytes,
+            block_bytes=_block_bytes(buffer, unit),
+            contributed_bytes=contributed,
+        )
+
+    def _account_exact(self, buffer: GradientBuffer, prepared: CodedBuffer, work: Work) -> None:
+        sent_bytes, received_bytes = work.moved_bytes
+        self._state.ledger.enter(
+            prepared.name,
+            Outcome((), (), sent_bytes, received_bytes, 0),
+            critical_bytes=sent_bytes,
+            budget_bytes=0,
+            block_bytes=_block_bytes(buffer, 1),
+        )
+
+    # --- what outlives the run ------------------------------------------------------------------------------
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        self.residual.reset(names)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"codec": self._codec.name, "residual": self.residual.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["codec"] != self._codec.name:
+            raise ArgumentError(
+                f"the state is of codec {state['codec']!r}; accepted: {self._codec.name!r}, this one's"
+            )
+        self.residual.load_state_dict(state["residual"])
+
+    def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
+        state["codec"]
+        return {
+            name: None
+            for side in (FROM_SENDER, FROM_OWNER)
+            for batch in state["residual"][side]["batches"]
+            for name in batch["names"]
+        }
+
+
+def _block_bytes(buffer: GradientBuffer, unit_bytes: int) -> int:
+    """Of messages to other ranks, the smallest if they differ."""
+    size = buffer.group.size()
+    others = (rank for rank in range(size) if rank != buffer.rank)
+    return min((buffer.communicator.block_bytes(rank, unit_bytes) for rank in others), default=1)

@@ -1,0 +1,152 @@
+"""Keeps what codes leave of values, on both sides of a sum, and adds it to the next one (error feedback).
+
+    kept = memory.open(FROM_SENDER, key, layout)   # before the collective: what the last code left, room for the next
+    …                                              # the encoder reads kept.before and writes kept.after
+    memory.end_step(applied=True)                  # after the optimizer's step: what was written counts from now on
+
+A *stream* is a flat float32 tensor of all coded values of one buffer, with a layout that says which parameter lies
+where. There are two copies of it: a step that the optimizer skips never was, so what was kept before it is not
+overwritten. That is 8 bytes per coded value, and per value that this rank adds. A stream that no buffer asks for any
+more (torch has cut its buckets anew) is dissolved by name and offset, and what lies in a new stream's place goes into
+it.
+
+Invariant, per element and rank: value + kept before = what the code says + kept after, as an equality of floats, but
+for what is not finite: that is written off, and the values beside it stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.residual import ResidualMemory
+from dlcp.torch.gradient.residual_report import Account, ResidualReport
+from dlcp.torch.gradient.residual_rule import ResidualRule
+
+FROM_SENDER = "sender"
+"""What a contribution's code left, in the unit of the buffer."""
+FROM_OWNER = "owner"
+"""What the sum's code left, in the unit of the result."""
+SIDES = (FROM_SENDER, FROM_OWNER)
+_WHOLE = ResidualRule(decay=1.0)
+
+
+@dataclass(slots=True)
+class Stream:
+    """What is kept of one stream."""
+
+    layout: Layout
+    before: torch.Tensor
+    """float32 [layout.numel]: kept when the step began."""
+    after: torch.Tensor
+    """float32 [layout.numel]: kept once the step was applied; defined if the stream was opened in this step."""
+    scale: float
+    """The loss scale of the gradients that `before` is of."""
+    factor: float = 1.0
+    """What `before` is multiplied by, to be in the unit of this step's gradients."""
+    opened: bool = False
+    """Whether a buffer of this step has it."""
+
+
+class FeedbackMemory:
+    """The streams of one rank. Not thread-safe, but for what encoders do to the memory of opened streams."""
+
+    def __init__(self) -> None:
+        self._scale = 1.0
+        self._streams: dict[tuple[str, Hashable], Stream] = {}
+        # Of no stream: loaded, or dissolved.
+        self._loose = {side: ResidualMemory(_WHOLE) for side in SIDES}
+        self._account = Account()
+
+    # --- a step ---------------------------------------------------------------------------------------------
+
+    def begin_step(self, loss_scale: float) -> None:
+        """A step begins, whose gradients are multiplied by `loss_scale`."""
+        self._scale = loss_scale
+
+    def open(self, side: str, key: Hashable, layout: Layout) -> Stream:
+        """The stream of a buffer for this step. `key`: the same in every step for buffers of one layout."""
+        stream = self._streams.get((side, key))
+        if stream is None:
+            self._dissolve(side, layout)
+            before = torch.zeros(layout.numel)
+            self._loose[side].scale = self._scale
+            self._loose[side].add_to(before, layout)
+            self._loose[side].end_step()
+            stream = Stream(layout, before, torch.zeros(layout.numel), self._scale)
+            self._streams[side, key] = stream
+        stream.factor = self._scale / stream.scale
+        stream.opened = True
+        return stream
+
+    def end_step(self, *, applied: bool) -> ResidualReport:
+        """The optimizer has made its step; or skipped it: then what was kept before is kept again."""
+        for stream in self._streams.values():
+            if stream.opened and applied:
+                stream.before, stream.after = stream.after, stream.before
+                stream.scale = self._scale
+            stream.opened = False
+        return self.report()
+
+    def report(self) -> ResidualReport:
+        """What is kept; without its norm, which would read all of it."""
+        elements = sum(segment.count for one in self._streams.values() for segment in one.layout.segments)
+        written_off = self._account.written_off()
+        return ResidualReport(
+            nbytes=4 * elements,
+            elements=elements,
+            norm=None,
+            age=1 if elements else 0,
+            step=Account().written_off(),
+            total=written_off,
+            skipped=0,
+        )
+
+    # --- what outlives the run ------------------------------------------------------------------------------
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        """Writes off what is kept of these parameters; None: of all. Between steps."""
+        chosen = None if names is None else frozenset(names)
+        for stream in self._streams.values():
+            for segment in stream.layout.segments:
+                if chosen is None or segment.name in chosen:
+                    stream.before[segment.begin : segment.end] = 0.0
+        for loose in self._loose.values():
+            loose.reset(chosen)
+
+    def state_dict(self) -> dict[str, Any]:
+        """By side, what ResidualMemory.state_dict() says. Between steps."""
+        states = {}
+        for side in SIDES:
+            copy = ResidualMemory(_WHOLE)
+            copy.load_state_dict(self._loose[side].state_dict())
+            for (of_side, _), stream in self._streams.items():
+                if of_side == side:
+                    _put(copy, stream)
+            states[side] = copy.state_dict()
+        return states
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces all that is kept. Raises ValueError."""
+        loose = {side: ResidualMemory(_WHOLE) for side in SIDES}
+        for side in SIDES:
+            loose[side].load_state_dict(state[side])
+        self._loose, self._streams, self._account = loose, {}, Account()
+
+    def _dissolve(self, side: str, layout: Layout) -> None:
+        """Streams that no buffer of this step has, and that hold parameters of `layout`, become loose values."""
+        names = set(layout.names())
+        for key, stream in list(self._streams.items()):
+            if key[0] == side and not stream.opened and names.intersection(stream.layout.names()):
+                del self._streams[key]
+                _put(self._loose[side], stream)
+
+
+def _put(memory: ResidualMemory, stream: Stream) -> None:
+    memory.scale = stream.scale
+    memory.keep(stream.before, stream.layout, [(one.begin, one.end) for one in stream.layout.segments])
+    memory.end_step()

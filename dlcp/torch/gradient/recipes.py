@@ -1,0 +1,82 @@
+"""The recipes: which stages make a pipeline, and which options each of them reads.
+
+| recipe   | memory                          | selector                      | codec        | exchange               |
+|----------|---------------------------------|-------------------------------|--------------|------------------------|
+| exact    | none                            | all                           | none         | all-reduce             |
+| dlcp     | a fill: residual, rescale, ...  | importance, within a budget   | none         | bounded, direct        |
+| low_bit  | feedback at sender and owner    | all; a budget may be lost     | int4, int8,… | coded, direct          |
+
+(Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
+pipeline.Pipeline, and a row here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from dlcp import checks
+from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.bounded import BoundedPipeline
+from dlcp.torch.gradient.coded import CodedPipeline
+from dlcp.torch.gradient.exact import ExactPipeline
+from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.state import GradientState
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A composition that has a name."""
+
+    summary: str
+    build: Callable[[GradientState], Pipeline]
+    options: frozenset[str]
+    """The fields of GradientOptions that it reads, besides `recipe`."""
+
+
+_BUDGET = {"loss_budget", "budget_scope", "loss_cap", "critical", "small_numel", "critical_share"}
+_ANY = {"layer_classes"}
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "exact": Recipe("every bit arrives", ExactPipeline, frozenset(_ANY)),
+        "dlcp": Recipe(
+            "the least important blocks may be lost, within a budget",
+            BoundedPipeline,
+            frozenset(
+                _ANY
+                | _BUDGET
+                | {"importance", "fill", "residual", "phase", "deadline_s", "patience_s", "seed"}
+            ),
+        ),
+        "low_bit": Recipe(
+            "few bits for every value, and what they leave is sent a step later",
+            CodedPipeline,
+            frozenset(_ANY | _BUDGET | {"codec"}),
+        ),
+    }
+)
+"""By the name that GradientState takes."""
+
+
+def check_options(options: GradientOptions) -> None:
+    """Raises ArgumentError: no such recipe, or an option that it does not read."""
+    checks.choice("recipe", options.recipe, RECIPES)
+    recipe = RECIPES[options.recipe]
+    for field in dataclasses.fields(options):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        value = getattr(options, field.name)
+        if field.name == "recipe" or field.name in recipe.options or value == default:
+            continue
+        raise ArgumentError(
+            f"{field.name} is {value!r} under recipe {options.recipe!r}, which does not read it; accepted with it: "
+            f"{', '.join(sorted(recipe.options))}"
+        )
