@@ -15,5 +15,8 @@ from dlcp.torch.hooks import fp16_compress_hook as fp16_compress_hook
 from dlcp.torch.layerwise.optimizer import LayerwiseOptimizer as LayerwiseOptimizer
 from dlcp.torch.monitored_barrier import monitored_barrier as monitored_barrier
 from dlcp.torch.options import Options as Options
+from dlcp.torch.precision import all_gather as all_gather
+from dlcp.torch.precision import all_reduce as all_reduce
+from dlcp.torch.precision import reduce_scatter as reduce_scatter
 from dlcp.torch.process_group import ProcessGroup as ProcessGroup
 from dlcp.torch.registration import register as register

@@ -1,0 +1,374 @@
+"""The recipe low_bit between real ranks: mass as an equality, equal bits, what outlives a step, bytes, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dlcp.torch
+from dlcp.torch import codec
+from dlcp.torch.gradient.exchange import exchange_of
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.pipeline import BufferCall
+from dlcp.torch.gradient.reshard import reshard
+from dlcp.transport.coded import group_parts
+from tests.torch import ranks
+from tests.torch.gradient.test_exchange import LOSSY, WHOLE, layout_of, same_on_all_ranks, total
+from tests.torch.gradient.test_hook import batches, flat, net
+
+LOW: dict[str, Any] = {"recipe": "low_bit", "small_numel": 0}
+BIAS = {"bias": 10}
+
+
+def whole_numbers(numel: int, step: int, rank: int | None = None) -> torch.Tensor:
+    """Gradients of which every sum is exact."""
+    rank = dist.get_rank() if rank is None else rank
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randint(-500, 500, (numel,), generator=generator).float()
+
+
+def kept(state: Any, layout: Layout, side: str) -> torch.Tensor:
+    """What this rank keeps of each element of a layout, on one side."""
+    dense = torch.zeros(layout.numel, dtype=torch.float64)
+    where = {segment.name: segment for segment in layout.segments}
+    for batch in state.state_dict()["residual"][side]["batches"]:
+        values, at = batch["values"].double() * batch["factor"], 0
+        runs = zip(*(batch[key].tolist() for key in ("parameter", "offset", "count")), strict=True)
+        for parameter, offset, count in runs:
+            begin = where[batch["names"][parameter]].begin + offset
+            dense[begin : begin + count] += values[at : at + count]
+            at += count
+    return dense
+
+
+# --- mass -------------------------------------------------------------------------------------------------------
+
+
+def mass(codec_name: str, loss_budget: float, scatter: bool) -> int:
+    numel, size = 96_000, dist.get_world_size()
+    layout = layout_of(numel)
+    state = dlcp.torch.GradientState(codec=codec_name, loss_budget=loss_budget, critical_share=0.0, **LOW)
+    exchange = exchange_of(state)
+    given = torch.zeros(numel, dtype=torch.float64)
+    applied = torch.zeros(numel, dtype=torch.float64)
+    for step in range(4):
+        gradient = whole_numbers(numel, step)
+        given += total(gradient.double())
+        if scatter:
+            pending = exchange.start_reduce_scatter(gradient, layout, BufferCall(average=True))
+            pending.wait()
+            own = torch.zeros(numel, dtype=torch.float64)
+            begin = dist.get_rank() * (numel // size)
+            own[begin : begin + numel // size] = pending.result.double()
+            applied += total(own) * size
+        else:
+            result = exchange.all_reduce(gradient, layout, BufferCall(average=True)).wait()
+            same_on_all_ranks(result)
+            applied += result.double() * size
+    left = total(kept(state, layout, "sender")) + size * total(kept(state, layout, "owner"))
+    assert torch.equal(given, applied + left)
+    assert left.any()
+    # Padding is no parameter's, and is summed exactly.
+    padding = [*range(numel // 3, numel // 3 + 5), *range(numel - 7, numel)]
+    assert not left[padding].any()
+    return int(state.report()["total"]["abandoned_bytes"])
+
+
+@pytest.mark.parametrize("scatter", [False, True], ids=["all_reduce", "reduce_scatter"])
+@pytest.mark.parametrize("name", ["int4", "int2", "int8"])
+def test_what_goes_in_is_applied_or_kept_on_either_side(name: str, scatter: bool) -> None:
+    ranks.run(mass, 4, codec_name=name, loss_budget=0.0, scatter=scatter, environment=WHOLE)
+
+
+@pytest.mark.parametrize("scatter", [False, True], ids=["all_reduce", "reduce_scatter"])
+def test_what_the_network_lost_is_kept_by_its_sender(scatter: bool) -> None:
+    lost = ranks.run(mass, 4, codec_name="int4", loss_budget=0.4, scatter=scatter, environment=LOSSY)
+    assert sum(lost) > 0
+
+
+# --- what it computes -------------------------------------------------------------------------------------------
+
+
+def as_the_twin() -> None:
+    """Every stage in torch's operations, on one rank, gives the bits that the ranks get."""
+    numel, size = 20_000, dist.get_world_size()
+    layout = Layout.of([("weight", numel)])
+    state = dlcp.torch.GradientState(codec="int4", **LOW)
+    exchange = exchange_of(state)
+    senders = [torch.zeros(numel) for _ in range(size)]
+    owner = torch.zeros(numel)
+    for step in range(3):
+        gradients = [
+            torch.randn(numel, generator=torch.Generator().manual_seed(10 * step + rank))
+            for rank in range(size)
+        ]
+        mean = torch.zeros(numel)
+        for rank in range(size):
+            value = gradients[rank] + senders[rank]
+            coded = codec.encode(value, "int4")
+            senders[rank] = codec.leave(value, coded, "int4")
+            mean += codec.decode(coded, "int4", numel)
+        mean = mean / size + owner
+        coded = codec.encode(mean, "int4")
+        owner = codec.leave(mean, coded, "int4")
+        mine = gradients[dist.get_rank()].clone()
+        result = exchange.all_reduce(mine, layout, BufferCall(average=True)).wait()
+        assert torch.equal(result, codec.decode(coded, "int4", numel)), step
+
+
+def test_ranks_get_what_the_stages_in_torch_compute() -> None:
+    ranks.run(as_the_twin, 3, environment=WHOLE)
+
+
+def small_and_not_finite() -> None:
+    layout = Layout.of([("weight", 5000), ("bias", 10)])
+    state = dlcp.torch.GradientState(recipe="low_bit")
+    exchange = exchange_of(state)
+    for step in range(2):
+        gradient = whole_numbers(5010, step)
+        if step == 1 and dist.get_rank() == 1:
+            gradient[7], gradient[8], gradient[5005] = torch.inf, torch.nan, -torch.inf
+        result = exchange.all_reduce(gradient, layout, BufferCall(average=False)).wait()
+        expected = sum(whole_numbers(10 + 5000, step, rank)[5000:] for rank in range(dist.get_world_size()))
+        finite = result[5000:].isfinite()
+        assert torch.equal(result[5000:][finite], expected[finite])
+    assert result[7] == torch.inf
+    assert result[8].isnan()
+    assert result[5005] == -torch.inf
+    assert int(result.isfinite().sum()) == 5010 - 3
+    assert kept(state, layout, "sender").isfinite().all()
+
+
+def test_small_parameters_are_exact_and_what_is_not_finite_is_seen_by_all() -> None:
+    ranks.run(small_and_not_finite, 3, environment=WHOLE)
+
+
+def bytes_sent() -> None:
+    numel, size = 64 * 400, dist.get_world_size()
+    state = dlcp.torch.GradientState(codec="int4", **LOW)
+    layout = Layout.of([("weight", numel)])
+    exchange_of(state).all_reduce(torch.ones(numel), layout, BufferCall(average=True)).wait()
+    state.end_step()
+    begin, end = group_parts(400, size)[dist.get_rank()]
+    contributed, returned = (400 - end + begin) * 34, (end - begin) * 34 * (size - 1)
+    traffic = state.report()["total"]
+    assert traffic["contributed_bytes"] == contributed
+    assert traffic["value_bytes"] == contributed + returned
+
+
+def test_bytes_are_those_of_the_formula() -> None:
+    ranks.run(bytes_sent, 3)
+
+
+# --- what outlives a step ---------------------------------------------------------------------------------------
+
+
+class Scale:
+    """As much of a GradScaler as is asked."""
+
+    value = 1024.0
+
+    def get_scale(self) -> float:
+        return self.value
+
+
+def skipped() -> None:
+    scaler = Scale()
+    layout = Layout.of([("weight", 5000)])
+    state = dlcp.torch.GradientState(scaler=scaler, **LOW)
+    exchange = exchange_of(state)
+
+    def step(gradient: torch.Tensor) -> torch.Tensor:
+        return (
+            exchange.all_reduce(gradient, layout, BufferCall(average=True, last_of_step=True)).wait().clone()
+        )
+
+    step(whole_numbers(5000, 0) * scaler.value)
+    before = state.state_dict()["residual"]
+    overflown = whole_numbers(5000, 1) * scaler.value
+    overflown[3] = torch.inf
+    step(overflown)
+    scaler.value /= 2  # the optimizer skipped it
+    after = state.state_dict()["residual"]
+    for side in ("sender", "owner"):
+        for old, new in zip(before[side]["batches"], after[side]["batches"], strict=True):
+            assert torch.equal(old["values"] * old["factor"], new["values"] * new["factor"])
+    # What is kept has the unit of the gradients that it is added to.
+    result = step(whole_numbers(5000, 2) * scaler.value)
+    again = dlcp.torch.GradientState(**LOW)
+    exchange_of(again).all_reduce(
+        whole_numbers(5000, 0), layout, BufferCall(average=True, last_of_step=True)
+    ).wait()
+    other = exchange_of(again).all_reduce(whole_numbers(5000, 2), layout, BufferCall(average=True)).wait()
+    assert torch.equal(result / scaler.value, other)
+
+
+def test_a_skipped_step_never_was_and_scales_may_change() -> None:
+    ranks.run(skipped, 2, environment=WHOLE)
+
+
+def hooked_low(model: nn.Module, **options: Any) -> tuple[Any, Any]:
+    state = dlcp.torch.GradientState(model, **(LOW | options))
+    wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.05)
+    wrapped.register_comm_hook(state, dlcp.torch.gradient_hook)
+    return wrapped, state
+
+
+def trained(cut: int | None, folder: str) -> list[bytes]:
+    """Parameters after each step; at `cut` everything is saved, and other objects go on."""
+    model = net()
+    wrapped, state = hooked_low(model)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05, momentum=0.9)
+    found = []
+    for number, batch in enumerate(batches(6)):
+        if number == cut:
+            path = f"{folder}/{dist.get_rank()}.pt"
+            torch.save((wrapped.state_dict(), optimizer.state_dict(), state.state_dict()), path)
+            wrapped, state = hooked_low(net())
+            optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05, momentum=0.9)
+            for each, saved in zip((wrapped, optimizer, state), torch.load(path), strict=True):
+                each.load_state_dict(saved)
+        optimizer.zero_grad()
+        wrapped(batch).square().mean().backward()
+        optimizer.step()
+        found.append(flat(wrapped.parameters()).numpy().tobytes())
+    return found
+
+
+def test_a_resumed_run_gives_the_same_bits(tmp_path: Any) -> None:
+    first, second = ranks.run(trained, 2, cut=None, folder=str(tmp_path), environment=WHOLE)
+    assert first == second
+    resumed = ranks.run(trained, 2, cut=3, folder=str(tmp_path), environment=WHOLE)
+    # The first step after a restart has the buckets of a fresh DDP, whose parts have other owners.
+    assert resumed[0][:3] == first[:3]
+    ends = [torch.frombuffer(bytearray(run[-1]), dtype=torch.float32) for run in (first, resumed[0])]
+    torch.testing.assert_close(ends[0], ends[1], rtol=0.0, atol=2e-3)
+
+
+def resharded() -> None:
+    layout, size = Layout.of([("weight", 8000)]), dist.get_world_size()
+    state = dlcp.torch.GradientState(**LOW)
+    exchange_of(state).all_reduce(whole_numbers(8000, 0), layout, BufferCall(average=True)).wait()
+    saved: list[Any] = [None] * size
+    dist.all_gather_object(saved, state.state_dict())
+    mass = total(kept(state, layout, "sender")) + size * total(kept(state, layout, "owner"))
+    for new in (1, 2, size, 5):
+        states = reshard(saved, new)
+        assert len(states) == new
+        after = torch.zeros(8000, dtype=torch.float64)
+        for each in states:
+            loaded = dlcp.torch.GradientState(**LOW)
+            loaded.load_state_dict(each)
+            after += kept(loaded, layout, "sender") + new * kept(loaded, layout, "owner")
+        torch.testing.assert_close(after / new, mass / size)
+
+
+def test_other_numbers_of_ranks_take_over_what_was_kept() -> None:
+    ranks.run(resharded, 3)
+
+
+def sharded_training() -> list[bytes]:
+    from torch.distributed.fsdp import fully_shard
+
+    model = net()
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (model.first, model.second, model.branch, model.last):
+        fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    state = dlcp.torch.GradientState(model, codec="int8", **LOW)
+    dlcp.torch.shard_gradients(model, state)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for batch in batches(4):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    assert state.step >= 3
+    return [parameter.full_tensor().detach().numpy().tobytes() for parameter in model.parameters()]  # type: ignore[attr-defined]
+
+
+def exact_training() -> list[bytes]:
+    model = net()
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
+    for batch in batches(4):
+        optimizer.zero_grad()
+        wrapped(batch).square().mean().backward()
+        optimizer.step()
+    return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
+
+
+def test_fsdp_reduces_in_few_bits() -> None:
+    coded, exact = ranks.run(sharded_training, 2), ranks.run(exact_training, 2)
+    assert coded[0] == coded[1]
+    assert coded[0] != exact[0]
+    for one, other in zip(coded[0], exact[0], strict=True):
+        values = (torch.frombuffer(bytearray(each), dtype=torch.float32) for each in (one, other))
+        torch.testing.assert_close(*values, rtol=0.0, atol=2e-3)
+
+
+def marked_and_layered() -> None:
+    from dlcp.torch.layerwise import LayerwiseOptimizer
+
+    state = dlcp.torch.GradientState(**LOW)
+    tensor = whole_numbers(5000, 0)
+    with dlcp.torch.gradients(state, name="weight"):
+        dist.all_reduce(tensor)
+    same_on_all_ranks(tensor)
+    exact = total(whole_numbers(5000, 0))
+    assert not torch.equal(tensor, exact)
+    assert (tensor - exact).abs().max() < 0.3 * exact.abs().max()
+    model = net()
+    layered = LayerwiseOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05), model, gradients=dlcp.torch.GradientState(model, **LOW)
+    )
+    for batch in batches(4):
+        layered.zero_grad()
+        model(batch).square().mean().backward()
+        layered.step()
+    layered.synchronize()
+    for parameter in model.parameters():
+        same_on_all_ranks(parameter.detach())
+
+
+def test_the_other_ways_in_are_the_same_pipeline() -> None:
+    ranks.run(marked_and_layered, 2)
+
+
+# --- bad input --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_accepted_is_named() -> None:
+    with pytest.raises(ValueError, match="recipe is 'lowbit'; did you mean low_bit"):
+        dlcp.torch.GradientState(recipe="lowbit")
+    with pytest.raises(ValueError, match="codec is 'int5'; accepted: bf16"):
+        dlcp.torch.GradientState(recipe="low_bit", codec="int5")
+    with pytest.raises(ValueError, match="fill is 'zero' under recipe 'low_bit', which does not read it"):
+        dlcp.torch.GradientState(recipe="low_bit", fill="zero")
+    with pytest.raises(ValueError, match="codec is 'int4' under recipe 'dlcp', which does not read it"):
+        dlcp.torch.GradientState(codec="int4")
+    with pytest.raises(ValueError, match="loss_budget is 0.1 with codec bf16"):
+        dlcp.torch.GradientState(recipe="low_bit", codec="bf16", loss_budget=0.1)
+    four, eight = (dlcp.torch.GradientState(recipe="low_bit", codec=name) for name in ("int4", "int8"))
+    with pytest.raises(ValueError, match="the state is of codec 'int4'; accepted: 'int8'"):
+        eight.load_state_dict(four.state_dict())
+    with pytest.raises(ValueError, match="the state is of recipe 'low_bit'; accepted: 'dlcp'"):
+        dlcp.torch.GradientState().load_state_dict(four.state_dict())
+
+
+def of_different_recipes() -> str:
+    recipe = "low_bit" if dist.get_rank() else "exact"
+    state = dlcp.torch.GradientState(recipe=recipe)
+    tensor = torch.ones(5000)
+    with dlcp.torch.gradients(state), pytest.raises(dlcp.errors.DlcpError) as caught:
+        dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.ones(5000))
+    return str(caught.value)
+
+
+def test_ranks_of_different_recipes_all_fail_by_name() -> None:
+    for message in ranks.run(of_different_recipes, 2):
+        assert "coded_all_reduce" in message

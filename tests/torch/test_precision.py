@@ -1,0 +1,129 @@
+"""Collectives in few bits: against the codec in torch's operations, on ranks of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import dlcp.torch
+from dlcp.torch import codec
+from tests.torch import ranks
+
+COUNT = 10_007
+
+
+def values_of(rank: int, count: int = COUNT) -> torch.Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(rank))
+
+
+def through(values: torch.Tensor, precision: str) -> torch.Tensor:
+    """What arrives of float32 values."""
+    return codec.decode(codec.encode(values, precision), precision, len(values))
+
+
+def reduced(size: int, precision: str, average: bool) -> torch.Tensor:
+    """The owner's sum, before it is coded: the codes added in rank order."""
+    total = through(values_of(0), precision)
+    for rank in range(1, size):
+        total += through(values_of(rank), precision)
+    return total / size if average else total
+
+
+def all_collectives() -> list[Any]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found: list[Any] = []
+    for precision in codec.CODECS:
+        for average in (False, True):
+            op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
+            tensor = values_of(rank)
+            assert dlcp.torch.all_reduce(tensor, op, precision=precision) is None
+            # A part of the result begins at a group, so its code is that of the whole.
+            assert torch.equal(tensor, through(reduced(size, precision, average), precision)), precision
+        whole = values_of(rank, COUNT * size)
+        output = torch.empty(COUNT)
+        work = dlcp.torch.reduce_scatter(output, whole, async_op=True, precision=precision)
+        assert work is not None
+        work.wait()
+        expected = sum(
+            through(values_of(other, COUNT * size)[rank * COUNT : (rank + 1) * COUNT], precision)
+            for other in range(size)
+        )
+        assert torch.equal(output, expected), precision
+        assert torch.equal(whole, values_of(rank, COUNT * size))
+        gathered = torch.empty(size, COUNT)
+        dlcp.torch.all_gather(gathered, values_of(rank), precision=precision)
+        for other in range(size):
+            assert torch.equal(gathered[other], through(values_of(other), precision)), precision
+        found.append(gathered.sum().item())
+    return found
+
+
+def test_they_do_what_the_codec_says_in_rank_order() -> None:
+    first, second, third = ranks.run(all_collectives, 3)
+    assert first == second == third
+
+
+def other_tensors() -> None:
+    rank = dist.get_rank()
+    for dtype in (torch.float16, torch.bfloat16):
+        tensor = values_of(rank).to(dtype)
+        dlcp.torch.all_reduce(tensor, precision="int8")
+        total = through(values_of(0).to(dtype).float(), "int8") + through(
+            values_of(1).to(dtype).float(), "int8"
+        )
+        assert torch.equal(tensor, through(total, "int8").to(dtype))
+    square = torch.arange(600.0).view(20, 30) * (rank + 1)
+    strided = square.t()
+    dlcp.torch.all_reduce(strided, precision="bf16")
+    assert torch.allclose(square, torch.arange(600.0).view(20, 30) * 3, rtol=0.02)
+    nothing = torch.empty(0)
+    dlcp.torch.all_reduce(nothing, precision="int4")
+    seen = torch.ones(200)
+    if rank:
+        seen[7], seen[150] = float("inf"), float("nan")
+    dlcp.torch.all_reduce(seen, precision="int4")
+    assert seen[7] == float("inf")
+    assert seen[150].isnan()
+    plain = values_of(rank)
+    dist.all_reduce(plain)
+    assert torch.equal(plain, values_of(0) + values_of(1))
+
+
+def test_types_and_shapes_and_what_is_not_finite() -> None:
+    ranks.run(other_tensors, 2)
+
+
+def refused() -> None:
+    tensor = torch.ones(64)
+    with pytest.raises(ValueError, match="codec is 'int5'; accepted: bf16"):
+        dlcp.torch.all_reduce(tensor, precision="int5")
+    with pytest.raises(TypeError, match="tensor has dtype torch.int64; accepted: float32, float16, bfloat16"):
+        dlcp.torch.all_reduce(tensor.long(), precision="int8")
+    with pytest.raises(ValueError, match="op is MAX; accepted for coded values: SUM, AVG"):
+        dlcp.torch.all_reduce(tensor, dist.ReduceOp.MAX, precision="int8")
+    with pytest.raises(ValueError, match="input has 64 elements .*; accepted: 128"):
+        dlcp.torch.reduce_scatter(tensor, tensor, precision="int8")
+    with pytest.raises(ValueError, match="output has 64 elements .*; accepted: 128"):
+        dlcp.torch.all_gather(tensor, tensor, precision="int8")
+    assert torch.equal(tensor, torch.ones(64))
+
+
+def test_what_is_not_accepted_is_named() -> None:
+    ranks.run(refused, 2)
+
+
+def of_different_precisions() -> str:
+    tensor = torch.ones(100)
+    with pytest.raises(dlcp.errors.DlcpError) as caught:
+        dlcp.torch.all_reduce(tensor, precision="int8" if dist.get_rank() else "int4")
+    assert torch.equal(tensor, torch.ones(100))
+    return str(caught.value)
+
+
+def test_ranks_of_different_precisions_all_fail_by_name() -> None:
+    for message in ranks.run(of_different_precisions, 2):
+        assert "int4" in message
+        assert "int8" in message
