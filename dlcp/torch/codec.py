@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from dlcp import checks
-from dlcp._native import CodecTraits
-from dlcp.transport.coded import CODECS, GROUP_VALUES
+from dlcp.transport.coded import CODECS, GROUP_VALUES, CodecTraits
 
 _SCALE_BYTES = 2
 _FLOAT_MAX = torch.finfo(torch.float32).max

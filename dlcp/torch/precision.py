@@ -21,12 +21,19 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp import _native
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.tensors import CopyBack, readable, reduction, span, writable
 from dlcp.torch.work import CollectiveWork
-from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits, group_parts
+from dlcp.transport.coded import (
+    GROUP_VALUES,
+    CodecTraits,
+    CodedRules,
+    codec_traits,
+    decode_runs,
+    encode_runs,
+    group_parts,
+)
 from dlcp.transport.communicator import Work
 from dlcp.transport.span import Span
 
@@ -174,7 +181,7 @@ class _Spares:
 _spares = _Spares()
 
 
-def _parts(memory: Tensor, parts: Sequence[tuple[int, int]], codec: _native.CodecTraits) -> list[Span]:
+def _parts(memory: Tensor, parts: Sequence[tuple[int, int]], codec: CodecTraits) -> list[Span]:
     """Each rank's groups of coded memory."""
     whole, unit = span(memory), codec.group_bytes
     return [whole.part(begin * unit, (end - begin) * unit) for begin, end in parts]
@@ -185,15 +192,15 @@ def _even_runs(size: int, count: int, groups: int) -> NDArray[np.int64]:
     return np.array([[rank * count, count, rank * groups] for rank in range(size)], np.int64)
 
 
-def _encode(codec: _native.CodecTraits, values: Tensor, runs: NDArray[np.int64], coded: Tensor) -> None:
+def _encode(codec: CodecTraits, values: Tensor, runs: NDArray[np.int64], coded: Tensor) -> None:
     wide = values.detach().float()
-    _native.encode_runs(codec.codec, wide.data_ptr(), runs, coded.data_ptr())
+    encode_runs(codec.codec, wide.data_ptr(), runs, coded.data_ptr())
 
 
-def _decode(codec: _native.CodecTraits, coded: Tensor, runs: NDArray[np.int64], values: Tensor) -> None:
+def _decode(codec: CodecTraits, coded: Tensor, runs: NDArray[np.int64], values: Tensor) -> None:
     """Into contiguous memory of one of DTYPES."""
     wide = values if values.dtype == torch.float32 else torch.empty(values.shape)
-    _native.decode_runs(codec.codec, coded.data_ptr(), runs, wide.data_ptr())
+    decode_runs(codec.codec, coded.data_ptr(), runs, wide.data_ptr())
     if wide is not values:
         values.copy_(wide)
 

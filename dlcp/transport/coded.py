@@ -19,6 +19,18 @@ from dlcp.transport.span import Span
 CODECS: Mapping[str, _native.CodecTraits] = {each.name: each for each in _native.CODECS}
 """By name: what a value is coded in."""
 
+CodecTraits = _native.CodecTraits
+"""A row of CODECS: its name, `bits` of a code, `code_max`, `is_scaled`, and `group_bytes`."""
+
+# The kernels, on raw memory whose owner the caller is; codec.hpp says what they do. What can be seen to be wrong raises
+# ValueError.
+encode_runs = _native.encode_runs
+"""encode_runs(codec, values, runs, coded, before, after, factor): codes float32 values, with what was kept."""
+decode_runs = _native.decode_runs
+"""decode_runs(codec, coded, runs, values): float32 values of codes."""
+add_groups = _native.add_groups
+"""add_groups(codec, coded, groups, sums): adds the values of codes to float32 sums."""
+
 GROUP_VALUES: int = _native.GROUP_VALUES
 """Values that share a scale."""
 

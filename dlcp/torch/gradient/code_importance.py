@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp import _native
 from dlcp.torch.gradient.importance_scan import CODES, code_of, histogram_of, threshold_of
 from dlcp.torch.gradient.pipeline import Range
 from dlcp.transport.bounded import CRITICAL
+from dlcp.transport.coded import CodecTraits
 
 
 def importance_by_scales(
     coded: torch.Tensor,
-    codec: _native.CodecTraits,
+    codec: CodecTraits,
     parts: Sequence[Range],
     block_bytes: Sequence[int],
     critical_share: float,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.code_importance import importance_by_scales
@@ -28,9 +27,9 @@ from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory
 from dlcp.torch.gradient.layout import Segment
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
-from dlcp.torch.tensors import DATA_TYPES, readable, span
+from dlcp.torch.tensors import DATA_TYPES, CopyBack, readable, span
 from dlcp.transport.bounded import LossRules, Outcome
-from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
+from dlcp.transport.coded import GROUP_VALUES, CodedRules, add_groups, codec_traits, decode_runs, encode_runs
 from dlcp.transport.communicator import Reduction
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -123,11 +122,11 @@ class CodedPipeline:
             else:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
                 owner = self.residual.open(FROM_OWNER, buffer.key, plan.part_stream(rank))
-            output, result, back = state.buffers.output(buffer)
+            output, result, back = self._output(buffer)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
             wide = memory if memory.dtype == torch.float32 else memory.float()
-            _native.encode_runs(
+            encode_runs(
                 codec.codec,
                 wide.data_ptr(),
                 plan.runs,
@@ -155,6 +154,15 @@ class CodedPipeline:
             loss=loss,
             budget_bytes=budget_bytes,
         )
+
+    def _output(self, buffer: GradientBuffer) -> tuple[torch.Tensor, torch.Tensor, CopyBack]:
+        """As BufferPool.output; but values are decoded once all is over, so they may go where they are wanted at once."""
+        into = buffer.call.into
+        if into is None and not buffer.scattered:
+            into = buffer.values
+        if into is None or not into.is_cpu or not into.is_contiguous() or into.dtype != buffer.values.dtype:
+            return self._state.buffers.output(buffer)
+        return into.detach().view(-1), into, CopyBack()
 
     def _plan(self, buffer: GradientBuffer) -> CodePlan:
         plan = self._plans.get(buffer.key)
@@ -261,7 +269,7 @@ class CodedPipeline:
         unit = self._codec.group_bytes
         for abandoned in outcome.sent:
             for begin, end in abandoned.ranges():
-                _native.add_groups(
+                add_groups(
                     self._codec.codec,
                     prepared.memory.data_ptr() + begin,
                     (end - begin) // unit,
@@ -278,7 +286,7 @@ class CodedPipeline:
                 output[begin - origin : begin - origin + count] = prepared.values[at : at + count]
             return
         wide = output if output.dtype == torch.float32 else torch.empty(output.numel())
-        _native.decode_runs(self._codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
+        decode_runs(self._codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
         if wide is not output:
             for begin, count, _ in plan.runs.tolist():
                 output[begin : begin + count] = wide[begin : begin + count]
