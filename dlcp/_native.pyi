@@ -190,6 +190,18 @@ def hadamard(
     variant: str | None = None,
 ) -> None: ...
 
+SELECT_COUNT_MAX: int
+
+def select_largest(
+    address: int,
+    count: int,
+    out: npt.NDArray[np.int64],
+    *,
+    sampled: bool = True,
+    variant: str | None = None,
+) -> None: ...
+def count_reaching(address: int, count: int, threshold: float, *, variant: str | None = None) -> int: ...
+
 class Delivery(enum.Enum):
     reliable = ...
     bounded = ...

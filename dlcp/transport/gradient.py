@@ -1,7 +1,7 @@
-"""What gradients take of the processor before they are sent: importance of blocks, and the Hadamard transform.
+"""What gradients take of the processor before they are sent: importance, the Hadamard transform, selection.
 
-Vector code on raw memory, whose owner the caller is; native/collective/importance.hpp and hadamard.hpp say what it
-does. What can be seen to be wrong raises ValueError.
+Vector code on raw memory, whose owner the caller is; native/collective/importance.hpp, hadamard.hpp and
+select.hpp say what it does. What can be seen to be wrong raises ValueError.
 """
 
 from __future__ import annotations
@@ -17,8 +17,28 @@ from dlcp.transport.element import DataType
 IMPORTANCE_CODES: int = _native.IMPORTANCE_CODES
 """Codes are 0 to 254; a threshold of this many is one that no code reaches."""
 
+SELECT_COUNT_MAX: int = _native.SELECT_COUNT_MAX
+"""The most elements that select_largest() takes."""
+
 hadamard = _native.hadamard
 """hadamard(address, count, chunk_log2, seed, step, inverse): of float32, in place."""
+
+
+def select_largest(address: int, count: int, k: int) -> NDArray[np.int64]:
+    """The indices of the k largest magnitudes of `count` float32 at `address`, ascending; 0 <= k <= count.
+
+    NaN counts as the largest; of equal magnitudes the least index is selected.
+    """
+    indices = np.empty(k, np.int64)
+    _native.select_largest(address, count, indices)
+    return indices
+
+
+count_reaching = _native.count_reaching
+"""count_reaching(address, count, threshold): how many float32 have at least this magnitude.
+
+NaN counts as infinite. The threshold is rounded to float32; none reaches NaN.
+"""
 
 
 def mark_importance(

@@ -13,6 +13,7 @@ NB_MODULE(_native, m) {
     bind_reduce(m);
     bind_gradient(m);
     bind_codec(m);
+    bind_select(m);
     bind_options(m);
     bind_collective_values(m);
     bind_host(m);
