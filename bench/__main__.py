@@ -20,6 +20,7 @@ from dlcp import lab
 MODULES = {
     "engine": "engine",
     "reduce": "reduce",
+    "select": "select",
     "in_flight": "in_flight",
     "loopback": "loopback",
     "lab": "loss",
