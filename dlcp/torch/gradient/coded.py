@@ -156,7 +156,7 @@ class CodedPipeline:
         )
 
     def _output(self, buffer: GradientBuffer) -> tuple[torch.Tensor, torch.Tensor, CopyBack]:
-        """As BufferPool.output; but values are decoded once all is over, so they may go where they are wanted at once."""
+        """As BufferPool.output; but values are decoded once all is over, so they go where they are wanted at once."""
         into = buffer.call.into
         if into is None and not buffer.scattered:
             into = buffer.values
