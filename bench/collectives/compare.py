@@ -154,8 +154,9 @@ def alternate(
     }
 
     def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
-        interface = case[0].interface
-        return ranks.run(time_all_reduce, *case, list(sizes), seconds, interface, iterations_max)
+        place, backend = case
+        arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision
+        return ranks.run(time_all_reduce, place, backend, *arguments)
 
     for (name, label), worlds in in_turn(repeats, cases, measure).items():
         for timings in worlds:

@@ -47,6 +47,8 @@ class Backend:
     label: str
     name: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    precision: str | None = None
+    """dlcp: of the all-reduces that are timed; None: they are exact."""
 
 
 GLOO = Backend("Gloo", "gloo")
