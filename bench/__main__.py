@@ -39,6 +39,7 @@ MODULES = {
     "gradient_overhead": "gradient_overhead",
     "layer_order": "layer_order",
     "gradient_lab": "gradient_lab",
+    "time_to_loss": "time_to_loss",
     "switched_fabric": "switched_fabric",
     "faults": "faults",
     "simulator": "simulator",
