@@ -30,8 +30,8 @@ NEEDS_PROGRAMS = False
 WORLD, RATE_BPS = 4, 10**9
 WIDTH, CONTEXT = 192, 64
 # Windows per rank and step, for communication of about half, twice and five times the computation.
-WINDOWS = {"half": 24, "twice": 6, "five times": 2}
-STEPS, LONGEST, EVALUATE_EVERY, WARMUP_STEPS = 160, 1.3, 20, 10
+WINDOWS = {"five times": 2, "twice": 8, "half": 28}
+STEPS, LONGEST, EVALUATE_EVERY, WARMUP_STEPS = 120, 1.3, 15, 10
 LEARNING_RATE = 2e-3
 # Of the run, PowerSGD is dense; torch's default of 1000 steps is longer than the run.
 POWERSGD_DENSE = 0.05
@@ -46,7 +46,7 @@ class Way:
     backend: Backend
     hook: str = ""
     """"fp16", "powersgd", the name of a recipe, or "": none."""
-    bucket_mb: float = 1.0
+    bucket_mb: float = 25.0
 
 
 WAYS = (

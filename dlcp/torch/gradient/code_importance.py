@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.importance_scan import CODES, code_of, histogram_of, threshold_of
+from dlcp.torch.gradient.importance_scan import code_of, histogram_of, threshold_of
 from dlcp.torch.gradient.pipeline import Range
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.coded import CodecTraits
@@ -46,7 +46,7 @@ def importance_by_scales(
         counts = np.diff(np.append(firsts, end - begin))
         means = np.add.reduceat(squares[begin:end], firsts) / counts
         score = (means / mean if mean > 0 else np.zeros_like(means)).astype(np.float32)
-        code = code_of(score)
-        threshold = threshold_of(histogram_of(code, counts), critical_share) if len(code) > 1 else CODES
-        found.append(np.where(np.isfinite(means) & (code < threshold), code, CRITICAL).astype(np.uint8))
+        code, known = code_of(score), np.isfinite(means)
+        threshold = threshold_of(histogram_of(code[known], counts[known]), critical_share)
+        found.append(np.where(known & (code < threshold), code, CRITICAL).astype(np.uint8))
     return found

@@ -21,7 +21,6 @@ from tests.torch.gradient.test_exchange import LOSSY, WHOLE, layout_of, same_on_
 from tests.torch.gradient.test_hook import batches, flat, net
 
 LOW: dict[str, Any] = {"recipe": "low_bit", "small_numel": 0}
-BIAS = {"bias": 10}
 
 
 def whole_numbers(numel: int, step: int, rank: int | None = None) -> torch.Tensor:
