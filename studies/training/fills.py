@@ -14,13 +14,12 @@ from torch import Tensor
 
 from dlcp_sim.cosimulation.models import BLOCK
 from dlcp_sim.cosimulation.tasks import WORKERS
+from studies.training.lockstep import MOMENTUM
 
 Fill = Literal["zero", "rescale", "residual", "masked", "hadamard"]
 """zero: counts as nothing. rescale: the sum is divided by the contributions that came. residual: kept, decayed each
 step that it waits, added to the next step's. masked: a residual with momentum corrected and masked, see ResidualMemory.
 hadamard: zero, behind a randomised Hadamard transform."""
-# Of the velocity that "masked" keeps: the optimizer's.
-MOMENTUM = 0.9
 
 
 class Filling:
@@ -38,6 +37,7 @@ class Filling:
         if self._fill == "hadamard":
             return hadamard_(gradients.mul_(_signs(gradients.shape[-1], step)))
         if self._velocity is not None:
+            # As the optimizer's momentum.
             gradients = self._velocity.mul_(MOMENTUM).add_(gradients)
         if self._kept is not None:
             return torch.addcmul(gradients, self._kept, self._decay)

@@ -1,18 +1,14 @@
-"""Results on disk: a line of text per run, written as runs end, so that a study that was stopped goes on.
-
-A line that was cut off is dropped, and its run is run again.
-"""
+"""The record of a study of tolerance: its runs and what they came to, as lines of a file."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from studies.training.arm import Arm
-from studies.training.errors import StudyError
+from studies.training.lines import Lines
 from studies.training.tolerance import Results
 from studies.training.training import Result, Run
 
@@ -28,35 +24,18 @@ class Record:
 
     def __init__(self, folder: Path) -> None:
         """Reads what is there. Raises StudyError: it is of another version."""
-        self.path = folder / RUNS_NAME
+        self._lines = Lines(folder / RUNS_NAME, COLUMNS)
         self.results = Results()
-        folder.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            self._write([COLUMNS], "w")
-            return
-        text = self.path.read_text()
-        if not text.endswith("\n"):
-            # So that the next line does not go on with it.
-            text = text[: text.rfind("\n") + 1]
-            self.path.write_text(text)
-        rows = csv.DictReader(text.splitlines())
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise StudyError(f"{self.path} has other columns than this version; give another folder")
-        for row in rows:
+        for row in self._lines.read():
             self.results.add(*_of(row))
 
     def add(self, runs: Sequence[Run], results: Sequence[Result]) -> None:
         rows = []
         for run, result in zip(runs, results, strict=True):
             found = {"held_out": f"{result.held_out:.6g}", "abandoned": f"{result.abandoned:.5g}"}
-            cells = asdict(run) | asdict(run.arm) | found
-            rows.append([cells[name] for name in COLUMNS])
+            rows.append(asdict(run) | asdict(run.arm) | found)
             self.results.add(run, result)
-        self._write(rows, "a")
-
-    def _write(self, rows: Sequence[Sequence[object]], mode: str) -> None:
-        with self.path.open(mode, newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+        self._lines.add(rows)
 
 
 def _of(row: dict[str, Any]) -> tuple[Run, Result]:

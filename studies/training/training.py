@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from dlcp_sim.cosimulation.models import BLOCK
-from dlcp_sim.cosimulation.tasks import WORKERS, Task, open_task, schedule
+from dlcp_sim.cosimulation.tasks import open_task
 from studies.training.arm import Arm
-from studies.training.fills import MOMENTUM, Filling
+from studies.training.fills import Filling
 from studies.training.importance import Importance
+from studies.training.lockstep import Lockstep
 from studies.training.network import Luck, choose, network_losses
 
 JITTER = 1e-4
-ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,16 @@ class _Lockstep:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         first = runs[0]
-        self._runs, self._first = runs, first
-        self._task: Task = open_task(first.task)
-        self._model = self._task.model
-        self._steps = max(1, round(self._task.steps * first.rounds))
-        seeds = sorted({run.seed for run in runs})
-        self._row = torch.tensor([seeds.index(run.seed) for run in runs])
-        self._examples = [torch.Generator().manual_seed(1_000_003 * seed + 1) for seed in seeds]
-        self._luck = [torch.Generator().manual_seed(1_000_003 * seed + 2) for seed in seeds]
-        self._weights = torch.stack([self._model.fresh(seed) for seed in seeds])[self._row]
-        for weights, run in zip(self._weights, runs, strict=True):
+        self._first = first
+        task = open_task(first.task)
+        self._model = task.model
+        self._steps = max(1, round(task.steps * first.rounds))
+        self._trainings = Lockstep(task, [run.seed for run in runs], [run.rate for run in runs], self._steps)
+        self._luck = [torch.Generator().manual_seed(1_000_003 * seed + 2) for seed in self._trainings.seeds]
+        for weights, run in zip(self._trainings.weights, runs, strict=True):
             if run.again:
                 draw = torch.Generator().manual_seed(run.again)
                 weights.mul_(1 + JITTER * torch.randn(self._model.numel, generator=draw))
-        self._rate = torch.tensor([run.rate * self._task.learning_rate for run in runs])[:, None]
-        self._momentum = torch.zeros_like(self._weights)
-        self._squares = torch.zeros_like(self._weights)
         blocks = self._model.droppable_numel // BLOCK
         self._hit_rate = torch.tensor([run.network_loss for run in runs])
         self._budget = torch.tensor([int(run.loss * blocks + 1e-9) for run in runs])
@@ -104,31 +98,17 @@ class _Lockstep:
 
     def run(self) -> list[Result]:
         for step in range(self._steps):
-            gradients = self._gradients()
+            gradients = self._trainings.gradients()
             mean = gradients.mean(1) if self._first.loss == 0.0 else self._through_network(gradients, step)
-            self._update(mean, schedule(step, self._steps), step)
-        return [
-            Result(held_out, abandoned)
-            for held_out, abandoned in zip(
-                self._held_out().tolist(), (self._abandoned / self._steps).tolist(), strict=True
-            )
-        ]
-
-    def _gradients(self) -> Tensor:
-        """[runs, WORKERS, numel] of the step's batches."""
-        batches = [self._task.batch(draw) for draw in self._examples]
-        inputs = torch.stack([batch[0] for batch in batches])[self._row].flatten(0, 1)
-        answers = torch.stack([batch[1] for batch in batches])[self._row].flatten(0, 1)
-        flat = self._weights.repeat_interleave(WORKERS, 0).requires_grad_()
-        losses = self._model.losses(flat, inputs, answers)
-        (gradients,) = torch.autograd.grad(losses.sum(), flat)
-        return gradients.view(len(self._runs), WORKERS, -1)
+            self._trainings.update(mean, step)
+        held_out, abandoned = self._trainings.held_out(), self._abandoned / self._steps
+        return [Result(*ends) for ends in zip(held_out.tolist(), abandoned.tolist(), strict=True)]
 
     def _through_network(self, gradients: Tensor, step: int) -> Tensor:
         """The mean over workers [runs, numel], of what came."""
         size = self._model.droppable_numel
         sent = self._filling.compensate(gradients[..., :size], step)
-        luck = Luck.draw(self._luck, size // BLOCK).of(self._row)
+        luck = Luck.draw(self._luck, size // BLOCK).of(self._trainings.row)
         abandoned = network_losses(self._first.arm.process, self._hit_rate, luck)
         if self._importance is not None:
             codes = self._importance.codes(sent)
@@ -138,26 +118,3 @@ class _Lockstep:
             self._importance.end_step()
         self._abandoned += abandoned.float().mean((1, 2))
         return torch.cat([self._filling.settle(sent, abandoned, step), gradients[..., size:].mean(1)], 1)
-
-    def _update(self, mean: Tensor, share: float, step: int) -> None:
-        """One step of the optimizer, as torch.optim's SGD and Adam have it."""
-        if self._task.optimizer == "sgd":
-            self._momentum.mul_(MOMENTUM).add_(mean)
-            self._weights.addcmul_(self._momentum, self._rate, value=-share)
-            return
-        self._momentum.lerp_(mean, 1 - MOMENTUM)
-        self._squares.mul_(ADAM_SQUARES).addcmul_(mean, mean, value=1 - ADAM_SQUARES)
-        first, second = 1 - MOMENTUM ** (step + 1), 1 - ADAM_SQUARES ** (step + 1)
-        change = self._momentum / (self._squares.div(second).sqrt_().add_(ADAM_SMALL))
-        self._weights.addcmul_(change, self._rate, value=-share / first)
-
-    def _held_out(self) -> Tensor:
-        """[runs]: mean loss on what was kept out."""
-        inputs, answers = self._task.held_out()
-        runs = len(self._runs)
-        with torch.no_grad():
-            return self._model.losses(
-                self._weights,
-                inputs.expand(runs, *inputs.shape),
-                answers.expand(runs, *answers.shape),
-            )

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from dlcp_sim.cosimulation.models import Model  # noqa: E402
 from dlcp_sim.cosimulation.tasks import TASKS, WORKERS, open_task, schedule  # noqa: E402
-from studies.training import training  # noqa: E402
 from studies.training.arm import Arm  # noqa: E402
+from studies.training.lockstep import ADAM_SQUARES  # noqa: E402
 from studies.training.training import Run, train  # noqa: E402
 
 ARM, PLAIN = Arm("transport", "residual", 0.5), Arm("random", "zero")
@@ -34,7 +34,7 @@ def test_lossless_run_is_plain_training_by_torch(name: str) -> None:
     if task.optimizer == "sgd":
         optimizer = torch.optim.SGD([weights], momentum=0.9)
     else:
-        optimizer = torch.optim.Adam([weights], betas=(0.9, training.ADAM_SQUARES))
+        optimizer = torch.optim.Adam([weights], betas=(0.9, ADAM_SQUARES))
     draw = torch.Generator().manual_seed(1_000_003 * 3 + 1)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = 0.5 * task.learning_rate * schedule(step, steps)
