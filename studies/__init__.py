@@ -1,7 +1,7 @@
 """Research on what dlcp does: the studies of `dlcp study`, run from a checkout. The wheel does without them.
 
-`training`: what loss does to training and to one tensor, in one process, without a network. `network`: how transports
-do on simulated networks. The two do not use each other. Here are the words of the command.
+`training`: what loss and rounding do to training and to one tensor, in one process, without a network. `network`: how
+transports do on simulated networks. The two do not use each other. Here are the words of the command.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     from studies import network
     from studies.training import command
+    from studies.training.precision.command import precision
 
     parser = Parser(
         prog="dlcp study",
-        description="Studies on this machine and without a network: what loss does to training, and how transports do "
-        "on simulated networks.",
+        description="Studies on this machine and without a network: what loss and rounding do to training, and how "
+        "transports do on simulated networks.",
     )
     listed = parser.add_subparsers(required=True, metavar="STUDY", parser_class=Parser)
 
@@ -56,6 +57,15 @@ def _parser() -> Parser:
             "how much of its gradients a training may lose before it needs more rounds",
             "The largest loss at which a training needs no extra rounds: by model, by who is dropped, by what becomes "
             "of it. Goes on where it was stopped. In full about an hour of one processor.",
+        )
+    )
+    _precision_words(
+        add(
+            "precision",
+            precision,
+            "how many bits a gradient needs, and who should decide",
+            "How well trainings end whose gradients are exchanged in few bits, flat or in layers of which as many "
+            "arrive as the network carries. Goes on where it was stopped. In full about an hour of one processor.",
         )
     )
     mse = add(
@@ -91,3 +101,16 @@ def _tolerance_words(study: Parser) -> None:
         ("--threads", 1, 64, "N", 1, "trainings at a time; default: 1"),
     ):
         study.add_argument(word, type=option(least, most), metavar=name, default=default, help=meaning)
+
+
+def _precision_words(study: Parser) -> None:
+    for word, meaning in (
+        ("--quick", "one small model, three exchanges: a minute"),
+        ("--draw", "train nothing; report on what is in --out again"),
+        ("--no-picture", "only tables and numbers"),
+    ):
+        study.add_argument(word, action="store_true", help=meaning)
+    seeds = "2 to 100, core ones at least 6; default: 3, with --quick 2"
+    study.add_argument("--seeds", type=option(2, 100), metavar="N", help=seeds)
+    minutes = "stop after M; the report says what is missing"
+    study.add_argument("--minutes", type=option(1, 10_000), metavar="M", help=minutes)

@@ -135,6 +135,7 @@ PYTHON_ARROWS = {
     "studies.training": {
         "dlcp",
         "dlcp.torch",
+        "dlcp.transport",
         "dlcp_sim.cosimulation.models",
         "dlcp_sim.cosimulation.tasks",
         "numpy",
@@ -150,6 +151,13 @@ PYTHON_ARROWS = {
         "matplotlib",
     },
     "studies.training.mse_figure": {"studies.training", "studies.training.page", "matplotlib"},
+    "studies.training.precision.figure": {
+        "dlcp",
+        "studies.training",
+        "studies.training.page",
+        "dlcp_sim.cosimulation.tasks",
+        "matplotlib",
+    },
     "bench": {
         "dlcp",
         "dlcp._native",
@@ -180,7 +188,11 @@ LAZY_PYTHON_ARROWS = {
     },
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
     "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
-    "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
+    "studies.training": {
+        "studies.training.figure",
+        "studies.training.mse_figure",
+        "studies.training.precision.figure",
+    },
     "dlcp.doctor": {"torch"},
     "studies": {"studies.network", "studies.training"},
     "studies.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs

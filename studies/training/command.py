@@ -6,23 +6,23 @@ A study of tolerance that was stopped has left what it has, and goes on when sta
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from studies.training.errors import StudyError
+from studies.training.one_thread import one_thread
+from studies.training.progress import progress
 
 if TYPE_CHECKING:
     from studies.training.training import Result, Run
 
 
 def tolerance(options: argparse.Namespace) -> None:
-    with _one_thread():
+    with one_thread():
         from studies.training import report, table
         from studies.training.plan import QUICK, Scope, missing
         from studies.training.record import Record
@@ -38,13 +38,13 @@ def tolerance(options: argparse.Namespace) -> None:
             for batches in () if options.draw else missing(scope, results):
                 for runs, found in _trained(batches, options.threads, until):
                     record.add(runs, found)
-                    _progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {table.doing(runs)}")
+                    progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {table.doing(runs)}")
                 if until is not None and time.monotonic() > until:
                     break
         except KeyboardInterrupt:
-            _progress("")
+            progress("")
             print("stopped; the same command goes on")
-        _progress("")
+        progress("")
         if not results.tasks():
             raise StudyError(f"{options.out} holds no run")
         complete = next(missing(scope, results), None) is None
@@ -83,13 +83,13 @@ def _trained(
 
 
 def mse(options: argparse.Namespace) -> None:
-    with _one_thread():
+    with one_thread():
         from studies.training import mse, mse_report, report
 
         found = mse.measure(
-            entries=options.entries, ranks=options.ranks, progress=lambda share: _progress(f"{share:.0%}")
+            entries=options.entries, ranks=options.ranks, progress=lambda share: progress(f"{share:.0%}")
         )
-        _progress("")
+        progress("")
 
         def draw(path: Path) -> None:
             from studies.training import mse_figure
@@ -103,24 +103,3 @@ def mse(options: argparse.Namespace) -> None:
             mse_report.markdown(found),
             None if options.no_picture else draw,
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for torch: operations on models this small do not divide; threads take trainings of their own."""
-    try:
-        import torch
-    except ImportError as error:
-        raise StudyError(f"the study trains with torch ({error}); pip install torch") from error
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _progress(words: str) -> None:
-    """One line that is overwritten, where somebody looks."""
-    if sys.stderr.isatty():
-        print(f"\r{words[:100]:<100}\r", end="", file=sys.stderr, flush=True)

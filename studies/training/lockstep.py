@@ -16,6 +16,9 @@ from dlcp_sim.cosimulation.tasks import WORKERS, Task, schedule
 MOMENTUM = 0.9
 """Of the optimizers: SGD's, and Adam's first."""
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
+JITTER = 1e-4
+"""Of the weights at the start, in runs that are alike but for this: enough to end elsewhere by as much as chance moves
+a run of one seed."""
 
 
 class Lockstep:
@@ -35,6 +38,13 @@ class Lockstep:
         self._rate = torch.tensor([rate * task.learning_rate for rate in rates])[:, None]
         self._momentum = torch.zeros_like(self.weights)
         self._squares = torch.zeros_like(self.weights)
+
+    def jitter(self, again: Sequence[int]) -> None:
+        """Moves the weights by JITTER of themselves, in each training by its number; not where that is 0."""
+        for weights, number in zip(self.weights, again, strict=True):
+            if number:
+                draw = torch.Generator().manual_seed(number)
+                weights.mul_(1 + JITTER * torch.randn(len(weights), generator=draw))
 
     def gradients(self) -> Tensor:
         """float32[trainings, WORKERS, numel]: of the next batches."""

@@ -20,8 +20,6 @@ from studies.training.importance import Importance
 from studies.training.lockstep import Lockstep
 from studies.training.network import Luck, choose, network_losses
 
-JITTER = 1e-4
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -35,8 +33,7 @@ class Run:
     rounds: float = 1.0
     """Times the task's steps."""
     again: int = 0
-    """Which of runs that are alike: the weights at the start differ by JITTER of themselves, which is enough to end
-    elsewhere by as much as chance moves a run of one seed."""
+    """Which of runs that are alike, but for the jitter of the weights at the start."""
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -82,10 +79,7 @@ class _Lockstep:
         self._steps = max(1, round(task.steps * first.rounds))
         self._trainings = Lockstep(task, [run.seed for run in runs], [run.rate for run in runs], self._steps)
         self._luck = [torch.Generator().manual_seed(1_000_003 * seed + 2) for seed in self._trainings.seeds]
-        for weights, run in zip(self._trainings.weights, runs, strict=True):
-            if run.again:
-                draw = torch.Generator().manual_seed(run.again)
-                weights.mul_(1 + JITTER * torch.randn(self._model.numel, generator=draw))
+        self._trainings.jitter([run.again for run in runs])
         blocks = self._model.droppable_numel // BLOCK
         self._hit_rate = torch.tensor([run.network_loss for run in runs])
         self._budget = torch.tensor([int(run.loss * blocks + 1e-9) for run in runs])

@@ -166,8 +166,11 @@ def perceptron(inputs: int = 64, width: int = 128, classes: int = 16) -> Model:
     )
 
 
-def convolutional(classes: int = 10) -> Model:
-    """Two convolutions, each of which halves the sides, and two dense layers, for images of 8 × 8."""
+def convolutional(classes: int = 10, width: int = 16) -> Model:
+    """Two convolutions, each of which halves the sides, and two dense layers, for images of 8 × 8.
+
+    `width`: channels of the first convolution; the second has twice as many, the dense layer eight times.
+    """
 
     def loss(weights: Weights, examples: Tensor, answers: Tensor) -> Tensor:
         state = _convolve(examples[..., None], weights, "first", 4).relu()
@@ -178,10 +181,10 @@ def convolutional(classes: int = 10) -> Model:
     return _model(
         "cnn",
         [
-            *_dense("first", 16, 16),
-            *_dense("second", 144, 32),
-            *_dense("third", 128, 128),
-            *_dense("out", 128, classes, gain=1.0),
+            *_dense("first", 16, width),
+            *_dense("second", 9 * width, 2 * width),
+            *_dense("third", 8 * width, 8 * width),
+            *_dense("out", 8 * width, classes, gain=1.0),
         ],
         loss,
     )

@@ -1,0 +1,90 @@
+"""What is trained: tasks of dlcp_sim.cosimulation with larger models, so that a packet is a small part of a gradient.
+
+Parameters of one dimension, and those of fewer than EXACT_BELOW values, are exchanged exactly.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from dlcp.transport.coded import GROUP_VALUES
+from dlcp_sim.cosimulation.models import Model, convolutional, perceptron, transformer
+from dlcp_sim.cosimulation.tasks import Images, Task, Teacher, Text
+
+EXACT_BELOW = 1024
+"""Values. What is small costs few bytes. In these models this leaves at least 97 % of the values coded."""
+
+
+class PerceptronSgd(Teacher):
+    """86 544 parameters."""
+
+    steps = 400
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = perceptron(width=256)
+
+
+class PerceptronAdam(PerceptronSgd):
+    """The same under Adam."""
+
+    optimizer = "adam"
+    learning_rate = 8e-3
+
+
+class ConvolutionalSgd(Images):
+    """87 402 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = convolutional(width=32)
+
+
+class TransformerAdam(Text):
+    """118 016 parameters."""
+
+    learning_rate = 8e-3
+    share = 2
+    symbols = 128
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = transformer(self.symbols, self.context, width=64)
+
+
+class NarrowTransformerAdam(Text):
+    """30 336 parameters."""
+
+    share = 2
+    steps = 300
+
+
+PROBLEMS: dict[str, type[Task]] = {
+    "mlp sgd": PerceptronSgd,
+    "mlp adam": PerceptronAdam,
+    "cnn sgd": ConvolutionalSgd,
+    "tfs adam": TransformerAdam,
+    "tfn adam": NarrowTransformerAdam,
+}
+
+
+@cache
+def open_problem(name: str) -> Task:
+    """The task of a name in PROBLEMS, made once."""
+    return PROBLEMS[name]()
+
+
+def coded_groups(model: Model) -> Tensor:
+    """int64[groups]: which groups of 64 values of a gradient are coded, ascending. The rest is exchanged exactly."""
+    begin, chosen = 0, []
+    for parameter in model.parameters:
+        # One dimension: they come last, and need not be whole groups.
+        if parameter.droppable:
+            groups = parameter.numel // GROUP_VALUES
+            if parameter.numel >= EXACT_BELOW:
+                chosen.append(torch.arange(begin, begin + groups))
+            begin += groups
+    return torch.cat(chosen)

@@ -1,0 +1,144 @@
+"""How well arms end, from results: numbers only.
+
+*Excess*: held-out loss at the end, less that of the dense exchange with the same seed (the mean of its repetitions),
+each at its own best learning rate of those tried (by the mean over seeds). *Rounds*: the share of a dense run's rounds
+after which a dense run, of that length and with its own schedule, ends as well; between the lengths that were run, in a
+line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from statistics import mean, stdev, variance
+
+from studies.training.precision.arm import DENSE, Arm
+from studies.training.precision.problems import PROBLEMS
+from studies.training.precision.training import Result, Run
+
+_DENSE = Arm(DENSE)
+
+
+class Results:
+    """Runs and what they came to, by run."""
+
+    def __init__(self, results: Mapping[Run, Result] | None = None) -> None:
+        self._results: dict[Run, Result] = {}
+        self._ends: dict[tuple[str, Arm, float], dict[float, dict[int, list[Result]]]] = {}
+        for run, result in (results or {}).items():
+            self.add(run, result)
+
+    def add(self, run: Run, result: Result) -> None:
+        self._results[run] = result
+        rates = self._ends.setdefault((run.problem, run.arm, run.rounds), {})
+        rates.setdefault(run.rate, {}).setdefault(run.seed, []).append(result)
+
+    def __contains__(self, run: object) -> bool:
+        return run in self._results
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def items(self) -> Iterable[tuple[Run, Result]]:
+        """All runs, in the order in which they came."""
+        return self._results.items()
+
+    def problems(self) -> list[str]:
+        """Those that have a dense run, in the order of PROBLEMS."""
+        known = {run.problem for run in self._results if run.arm == _DENSE}
+        return [problem for problem in PROBLEMS if problem in known]
+
+    def arms(self, problem: str) -> list[Arm]:
+        """Those that have a run, the dense one too, in the order in which they came."""
+        return list(dict.fromkeys(run.arm for run in self._results if run.problem == problem))
+
+    def rates(self, problem: str, arm: Arm) -> list[float]:
+        """Learning rates that were tried, ascending."""
+        return sorted(self._ends.get((problem, arm, 1.0), {}))
+
+    def best_rate(self, problem: str, arm: Arm) -> float:
+        """Times the problem's own, by the mean over the seeds that were run at all rates."""
+        rates = self._ends[problem, arm, 1.0]
+        seeds = set.intersection(*(set(ends) for ends in rates.values()))
+        return min(rates, key=lambda rate: _mean(_end(rates[rate][seed]) for seed in seeds))
+
+    def ends(self, problem: str, arm: Arm, rounds: float = 1.0) -> dict[int, float]:
+        """Held-out loss by seed, mean over repetitions, at the best rate of the full length; empty: not run."""
+        rates = self._ends.get((problem, arm, rounds), {})
+        best = self.best_rate(problem, arm) if rates else 0.0
+        return {seed: _end(found) for seed, found in rates.get(best, {}).items()}
+
+    def bits(self, problem: str, arm: Arm) -> float:
+        """Of a coded value, as counted, in the mean over runs."""
+        rates = self._ends[problem, arm, 1.0].values()
+        return mean(result.bits for ends in rates for found in ends.values() for result in found)
+
+    def excesses(self, problem: str, arm: Arm) -> list[float]:
+        """Of each seed that was run; infinite where a run diverged."""
+        dense, ends = self.ends(problem, _DENSE), self.ends(problem, arm)
+        return [
+            end - dense[seed] if math.isfinite(end) else math.inf
+            for seed, end in sorted(ends.items())
+            if seed in dense
+        ]
+
+    def excess(self, problem: str, arm: Arm) -> float:
+        """Their mean; infinite: a run diverged; NaN: none was run."""
+        found = self.excesses(problem, arm)
+        return _mean(found) if found else math.nan
+
+    def deviation(self, problem: str, arm: Arm) -> float:
+        """Of the excesses over seeds; infinite: a run diverged, or fewer than two were run."""
+        found = self.excesses(problem, arm)
+        return stdev(found) if len(found) > 1 and all(map(math.isfinite, found)) else math.inf
+
+    def spread(self, problem: str) -> float:
+        """The standard deviation of the dense exchange's end over seeds."""
+        ends = list(self.ends(problem, _DENSE).values())
+        return stdev(ends) if len(ends) > 1 else math.inf
+
+    def chance(self, problem: str) -> float:
+        """How far repetitions of a dense run of one seed lie apart, a standard deviation; infinite: not repeated."""
+        best = self._ends[problem, _DENSE, 1.0][self.best_rate(problem, _DENSE)].values()
+        variances = [variance(result.held_out for result in found) for found in best if len(found) > 1]
+        return math.sqrt(mean(variances)) if variances else math.inf
+
+    def cost(self, problem: str, rounds: float) -> float | None:
+        """By how much a dense run of a share of the rounds ends worse, over the seeds of both; None: not run."""
+        shorter, whole = self.ends(problem, _DENSE, rounds), self.ends(problem, _DENSE)
+        seeds = shorter.keys() & whole.keys()
+        return mean(shorter[seed] - whole[seed] for seed in seeds) if seeds else None
+
+    def rounds(self, problem: str, arm: Arm) -> float | None:
+        """See above, at most 1; 0: worse than the shortest that was run; None: not run, or nothing to compare with."""
+        ends = self.ends(problem, arm)
+        lengths = {rounds for name, one, rounds in self._ends if (name, one) == (problem, _DENSE)}
+        curve = []
+        for length in sorted(lengths):
+            dense = self.ends(problem, _DENSE, length)
+            if ends and ends.keys() <= dense.keys():
+                curve.append((length, mean(dense[seed] for seed in ends)))
+        if len(curve) < 2:
+            return None
+        return _length(curve, _mean(ends.values()))
+
+
+def _length(curve: list[tuple[float, float]], end: float) -> float:
+    """Where a curve of (rounds, loss), by rounds ascending, comes to `end`, seen from its last point."""
+    for (less, worse), (more, better) in reversed(list(itertools.pairwise(curve))):
+        if end <= better:
+            return more
+        if end <= worse:
+            return less + (more - less) * (worse - end) / (worse - better)
+    return 0.0
+
+
+def _end(repetitions: list[Result]) -> float:
+    return _mean(result.held_out for result in repetitions)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Infinite where one is not finite."""
+    listed = list(values)
+    return mean(listed) if all(map(math.isfinite, listed)) else math.inf
