@@ -2,10 +2,9 @@
 
 Four hosts with a rank each and a link of 1 Gbit/s each; the task is the demo's language model. How many windows a rank
 reads in a step decides how long it computes, so communication takes about half, twice and five times as long as that
-(what it really is stands in the table: Gloo's step over a step without communication). Every way trains from the same
-seeds with the same rate; held-out loss is counted between steps, off the clock. The mark is Gloo's loss of that seed at
-the end of its run, plus what seeds differ; a way's time is the sum of its steps until its loss is at the mark. A way that never
-gets there has no time.
+(what it really is stands in the table: Gloo's step over a step without communication). Every way trains from the
+same seeds with the same rate; held-out loss is counted between steps, off the clock. The mark is Gloo's loss of that
+seed at the end of its run, plus what seeds differ; a way's time is the sum of its steps until its loss is at the mark.
 """
 
 from __future__ import annotations
