@@ -24,6 +24,8 @@ Runs = NDArray[np.int64]
 class CodePlan:
     """Where the elements of buffers of one layout lie."""
 
+    group_values: int
+    """Of a group: 1 where values have no scale to share."""
     runs: Runs
     """int64 [runs, 3]: first element in the buffer, count, first group; ascending."""
     stream: Layout
@@ -49,7 +51,7 @@ class CodePlan:
 
     def part_stream(self, rank: int) -> Layout:
         """The parameters in a rank's groups: element 0 is the first value of its first group."""
-        begin, end = (group * GROUP_VALUES for group in self.parts[rank])
+        begin, end = (group * self.group_values for group in self.parts[rank])
         segments = (
             Segment(piece.segment.name, piece.offset, piece.begin - begin, piece.end - piece.begin)
             for piece in self.stream.pieces(begin, end)
@@ -58,7 +60,12 @@ class CodePlan:
 
 
 def plan_of(
-    layout: Layout, is_coded: Callable[[Segment], bool], parts: Sequence[Range], *, scattered: bool
+    layout: Layout,
+    is_coded: Callable[[Segment], bool],
+    parts: Sequence[Range],
+    *,
+    scattered: bool,
+    group_values: int = GROUP_VALUES,
 ) -> CodePlan:
     """The plan of buffers of a layout. `parts`: elements by rank; `scattered`: each rank wants its part alone.
 
@@ -72,16 +79,17 @@ def plan_of(
         for piece in _coded(layout, is_coded, begin, end):
             count = piece.end - piece.begin
             runs.append((piece.begin, count, groups))
-            segments.append(Segment(piece.segment.name, piece.offset, groups * GROUP_VALUES, count))
-            groups += -(-count // GROUP_VALUES)
+            segments.append(Segment(piece.segment.name, piece.offset, groups * group_values, count))
+            groups += -(-count // group_values)
         ends.append(groups)
     by_rank = group_parts(groups, len(parts))
     if scattered:
         by_rank = list(zip([0, *ends[:-1]], ends, strict=True))
     exact, counts = _rest(runs, parts)
     return CodePlan(
+        group_values,
         np.array(runs, np.int64).reshape(-1, 3),
-        Layout(tuple(segments), groups * GROUP_VALUES),
+        Layout(tuple(segments), groups * group_values),
         tuple(by_rank),
         exact,
         counts,

@@ -22,12 +22,11 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.code_importance import importance_by_scales
 from dlcp.torch.gradient.code_plan import CodePlan, plan_of
-from dlcp.torch.gradient.element_runs import gather
+from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
-from dlcp.torch.gradient.layout import Segment
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
-from dlcp.torch.tensors import DATA_TYPES, CopyBack, readable, span
+from dlcp.torch.tensors import CopyBack, readable, span
 from dlcp.transport.bounded import LossRules, Outcome
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, add_groups, codec_traits, decode_runs, encode_runs
 from dlcp.transport.communicator import Reduction
@@ -53,8 +52,7 @@ class CodedBuffer(PreparedBuffer):
     """uint8: the coded result; of a reduce-scatter, nothing."""
     values: torch.Tensor | None
     """float32: this rank's part of the sum, group by group, of a reduce-scatter; else None."""
-    exact: torch.Tensor
-    """What travels exactly, one run after the other; its sum once the collective is over."""
+    exact: ExactPart
     sender: Stream
     owner: Stream | None
     """None: of a reduce-scatter, whose sum is not coded."""
@@ -104,7 +102,7 @@ class CodedPipeline:
         if prepared.plan.groups:
             works.append(self._start_coded(buffer, prepared))
         if len(prepared.exact) or not works:
-            works.append(self._start_exact(buffer, prepared))
+            works.append(prepared.exact.start(self._state, buffer, prepared, place=1))
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer) -> CodedBuffer:
@@ -148,7 +146,7 @@ class CodedPipeline:
             plan=plan,
             summed=summed,
             values=values,
-            exact=gather(memory, plan.exact[:, 0], plan.exact[:, 1]),
+            exact=ExactPart(memory, plan.exact, plan.exact_counts),
             sender=sender,
             owner=owner,
             loss=loss,
@@ -170,7 +168,7 @@ class CodedPipeline:
             coded = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
             plan = plan_of(
                 buffer.layout,
-                lambda segment: coded and self._is_coded(segment),
+                lambda segment: coded and not is_exact(segment, self._state),
                 buffer.parts,
                 scattered=buffer.scattered,
             )
@@ -178,17 +176,6 @@ class CodedPipeline:
                 self._plans.clear()
             self._plans[buffer.key] = plan
         return plan
-
-    def _is_coded(self, segment: Segment) -> bool:
-        """Not what is small or has one dimension; or what the option `critical` says."""
-        rule, parameter = self._options.critical, self._state.names.parameters.get(segment.name)
-        if rule is None:
-            if parameter is None:
-                return segment.count >= self._options.small_numel
-            return parameter.dim() > 1 and parameter.numel() >= self._options.small_numel
-        if callable(rule):
-            return parameter is None or not rule(segment.name, parameter)  # type: ignore[arg-type]
-        return segment.name not in rule
 
     def _loss(
         self, buffer: GradientBuffer, plan: CodePlan, coded: torch.Tensor
@@ -234,19 +221,6 @@ class CodedPipeline:
         unit, whole = self._codec.group_bytes, span(memory)
         return [whole.part(begin * unit, (end - begin) * unit) for begin, end in plan.parts]
 
-    def _start_exact(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
-        exact, op = prepared.exact, Reduction.AVG if buffer.call.average else Reduction.SUM
-        dtype = DATA_TYPES[exact.dtype]
-        name = "reduce_scatter" if buffer.scattered else "all_reduce"
-        with self._state.starting(buffer, name, prepared, place=1) as (communicator, how):
-            if not buffer.scattered:
-                return communicator.all_reduce(span(exact), dtype, op, **how)
-            whole, itemsize, at, inputs = span(exact), exact.element_size(), 0, []
-            for count in prepared.plan.exact_counts:
-                inputs.append(whole.part(at, count * itemsize))
-                at += count * itemsize
-            return communicator.reduce_scatter(inputs[buffer.rank], inputs, dtype, op, **how)
-
     # --- its end --------------------------------------------------------------------------------------------
 
     def _finish(self, buffer: GradientBuffer, prepared: CodedBuffer, works: list[Work]) -> float | None:
@@ -259,9 +233,9 @@ class CodedPipeline:
                 with self._state.lock:
                     self._budget.settle(prepared.key, outcome.abandoned_bytes)
                 self._account(buffer, prepared, outcome)
-            self._place_exact(buffer, prepared)
+            prepared.exact.put(prepared.output, buffer)
             if prepared.plan.groups < 1 or len(works) > 1:
-                self._account_exact(buffer, prepared, works[-1])
+                account_exact(self._state, buffer, prepared.name, works[-1:])
             return self._state.note_result(prepared, buffer.group)
 
     def _keep_lost(self, prepared: CodedBuffer, outcome: Outcome) -> None:
@@ -291,19 +265,6 @@ class CodedPipeline:
             for begin, count, _ in plan.runs.tolist():
                 output[begin : begin + count] = wide[begin : begin + count]
 
-    def _place_exact(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
-        """The result's exact values."""
-        output, exact, plan = prepared.output, prepared.exact, prepared.plan
-        begins, counts, origin, at = plan.exact[:, 0].tolist(), plan.exact[:, 1].tolist(), 0, 0
-        first, last = 0, output.numel()
-        if buffer.scattered:
-            origin = first = buffer.own[0]
-            last = buffer.own[1]
-        for begin, count in zip(begins, counts, strict=True):
-            if first <= begin < last:
-                output[begin - origin : begin - origin + count] = exact[at : at + count]
-            at += count
-
     def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
         unit, own = self._codec.group_bytes, prepared.plan.parts[buffer.rank]
         contributed = (prepared.plan.groups - own[1] + own[0]) * unit
@@ -312,18 +273,8 @@ class CodedPipeline:
             outcome,
             critical_bytes=contributed if prepared.loss is None else 0,
             budget_bytes=prepared.budget_bytes,
-            block_bytes=_block_bytes(buffer, unit),
+            block_bytes=block_bytes(buffer, unit),
             contributed_bytes=contributed,
-        )
-
-    def _account_exact(self, buffer: GradientBuffer, prepared: CodedBuffer, work: Work) -> None:
-        sent_bytes, received_bytes = work.moved_bytes
-        self._state.ledger.enter(
-            prepared.name,
-            Outcome((), (), sent_bytes, received_bytes, 0),
-            critical_bytes=sent_bytes,
-            budget_bytes=0,
-            block_bytes=_block_bytes(buffer, 1),
         )
 
     # --- what outlives the run ------------------------------------------------------------------------------
@@ -349,10 +300,3 @@ class CodedPipeline:
             for batch in state["residual"][side]["batches"]
             for name in batch["names"]
         }
-
-
-def _block_bytes(buffer: GradientBuffer, unit_bytes: int) -> int:
-    """Of messages to other ranks, the smallest if they differ."""
-    size = buffer.group.size()
-    others = (rank for rank in range(size) if rank != buffer.rank)
-    return min((buffer.communicator.block_bytes(rank, unit_bytes) for rank in others), default=1)

@@ -16,7 +16,7 @@ for what is not finite: that is written off, and the values beside it stay whole
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,16 +53,25 @@ class Stream:
 
 
 class FeedbackMemory:
-    """The streams of one rank. Not thread-safe, but for what encoders do to the memory of opened streams."""
+    """The streams of one rank. Not thread-safe, but for what encoders do to the memory of opened streams.
 
-    def __init__(self) -> None:
+    `sides`: the names of what is kept; a stream is of one.
+    """
+
+    def __init__(self, sides: Sequence[str] = SIDES) -> None:
+        self._sides = tuple(sides)
         self._scale = 1.0
         self._streams: dict[tuple[str, Hashable], Stream] = {}
         # Of no stream: loaded, or dissolved.
-        self._loose = {side: ResidualMemory(_WHOLE) for side in SIDES}
+        self._loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
         self._account = Account()
 
     # --- a step ---------------------------------------------------------------------------------------------
+
+    @property
+    def scale(self) -> float:
+        """The loss scale of the step's gradients."""
+        return self._scale
 
     def begin_step(self, loss_scale: float) -> None:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
@@ -121,7 +130,7 @@ class FeedbackMemory:
     def state_dict(self) -> dict[str, Any]:
         """By side, what ResidualMemory.state_dict() says. Between steps."""
         states = {}
-        for side in SIDES:
+        for side in self._sides:
             copy = ResidualMemory(_WHOLE)
             copy.load_state_dict(self._loose[side].state_dict())
             for (of_side, _), stream in self._streams.items():
@@ -132,8 +141,8 @@ class FeedbackMemory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replaces all that is kept. Raises ValueError."""
-        loose = {side: ResidualMemory(_WHOLE) for side in SIDES}
-        for side in SIDES:
+        loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
+        for side in self._sides:
             loose[side].load_state_dict(state[side])
         self._loose, self._streams, self._account = loose, {}, Account()
 

@@ -1,0 +1,97 @@
+"""The part of a buffer that travels exactly, beside what a recipe codes or chooses from.
+
+Small parameters, those of one dimension, padding, and what the option `critical` names: few bytes, of which each
+matters. The runs of a buffer are gathered into one tensor, which is reduced as it is, and put in their places again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from dlcp.torch.gradient.element_runs import Indices, gather
+from dlcp.torch.gradient.layout import Segment
+from dlcp.torch.gradient.pipeline import GradientBuffer
+from dlcp.torch.tensors import DATA_TYPES, span
+from dlcp.transport.bounded import Outcome
+from dlcp.transport.communicator import Reduction
+from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.state import GradientState
+
+
+def is_exact(segment: Segment, state: GradientState) -> bool:
+    """Whether a parameter travels exactly: it is small or has one dimension; or what the option `critical` says."""
+    options, parameter = state.options, state.names.parameters.get(segment.name)
+    rule = options.critical
+    if rule is None:
+        if parameter is None:
+            return segment.count < options.small_numel
+        return parameter.dim() <= 1 or parameter.numel() < options.small_numel
+    if callable(rule):
+        return parameter is not None and rule(segment.name, parameter)  # type: ignore[arg-type]
+    return segment.name in rule
+
+
+class ExactPart:
+    """The exact elements of one buffer.
+
+    `runs`: int64 [runs, 2], first element and count, ascending; `counts`: elements by the rank whose part they lie in.
+    """
+
+    def __init__(self, memory: torch.Tensor, runs: Indices, counts: Sequence[int]) -> None:
+        self.values = gather(memory, runs[:, 0], runs[:, 1])
+        """One run after the other; their sum once the collective is over."""
+        self._runs = runs
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def start(self, state: GradientState, buffer: GradientBuffer, keep: object, place: int) -> Work:
+        """Starts its collective, number `place` of the buffer's."""
+        values, op = self.values, Reduction.AVG if buffer.call.average else Reduction.SUM
+        dtype, whole = DATA_TYPES[values.dtype], span(values)
+        name = "reduce_scatter" if buffer.scattered else "all_reduce"
+        with state.starting(buffer, name, keep, place) as (communicator, how):
+            if not buffer.scattered:
+                return communicator.all_reduce(whole, dtype, op, **how)
+            itemsize, at, inputs = values.element_size(), 0, []
+            for count in self._counts:
+                inputs.append(whole.part(at, count * itemsize))
+                at += count * itemsize
+            return communicator.reduce_scatter(inputs[buffer.rank], inputs, dtype, op, **how)
+
+    def put(self, output: torch.Tensor, buffer: GradientBuffer) -> None:
+        """Puts the sums in their places in the buffer's result."""
+        origin, first, last, at = 0, 0, output.numel(), 0
+        if buffer.scattered:
+            origin = first = buffer.own[0]
+            last = buffer.own[1]
+        for begin, count in self._runs.tolist():
+            if first <= begin < last:
+                output[begin - origin : begin - origin + count] = self.values[at : at + count]
+            at += count
+
+
+def account_exact(state: GradientState, buffer: GradientBuffer, name: str, works: Sequence[Work]) -> None:
+    """Enters in the ledger collectives that lose nothing."""
+    moved = [work.moved_bytes for work in works]
+    sent_bytes, received_bytes = (sum(each[i] for each in moved) for i in (0, 1))
+    state.ledger.enter(
+        name,
+        Outcome((), (), sent_bytes, received_bytes, 0),
+        critical_bytes=sent_bytes,
+        budget_bytes=0,
+        block_bytes=block_bytes(buffer, 1),
+    )
+
+
+def block_bytes(buffer: GradientBuffer, unit_bytes: int) -> int:
+    """Of messages to other ranks in whole units, the smallest if they differ."""
+    size = buffer.group.size()
+    others = (rank for rank in range(size) if rank != buffer.rank)
+    return min((buffer.communicator.block_bytes(rank, unit_bytes) for rank in others), default=1)
