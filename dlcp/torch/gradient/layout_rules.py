@@ -53,6 +53,10 @@ class LayoutRules:
             self._known[layout] = rules
         return rules
 
+    def output_layer(self) -> frozenset[str]:
+        """The parameters of the model's output layer; nothing without a model."""
+        return self._order.output_layer()
+
     def _critical_of(self, layout: Layout) -> frozenset[str]:
         if self._critical is None:
             self._critical = self._find_critical()

@@ -17,10 +17,14 @@ from dlcp.torch.gradient.fills import FILLS
 from dlcp.torch.gradient.patience import PatienceRule
 from dlcp.torch.gradient.phase import PhaseRule
 from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.selectors import SELECTORS
 from dlcp.transport.coded import codec_traits
 
 DLCP_BUDGET = 0.05
 """The loss budget of the recipe "dlcp", if none is given."""
+
+SPARSE_CODECS = ("same_sign", "fp32")
+"""Of chosen elements."""
 
 CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 
@@ -31,9 +35,28 @@ class GradientOptions:
 
     recipe: str = "dlcp"
     """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
-    "exact", "low_bit": few bits for every value; "dlcp": the least important blocks may be lost."""
+    "exact"; "low_bit": few bits for every value; "dlcp": the least important blocks may be lost; "mstopk",
+    "redsync": only the largest values travel."""
     codec: str | None = None
-    """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4"."""
+    """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "redsync":
+    "same_sign", one value for all that is sent of a parameter, or "fp32"; None: "same_sign"."""
+    density: float | None = None
+    """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk", 0.001
+    under "redsync". What does not travel waits."""
+    selector: str | None = None
+    """Which values travel: a name in dlcp.torch.selectors.SELECTORS; None: as the recipe was published."""
+    warmup_steps: int = 0
+    """In so many first steps more travels."""
+    warmup: Literal["dense", "density"] = "dense"
+    """In the first steps all values travel, or a fraction that falls by quarters: 0.25, 0.0625, 0.015625, 0.004."""
+    momentum: float | None = None
+    """Momentum that the sender accumulates in what waits, and clears where it was sent (momentum correction, factor
+    masking), for an optimizer that has none; None: only the gradients wait. 0.9 in papers."""
+    clip: float | None = None
+    """A parameter's gradient of a larger L2 norm than clip / sqrt(ranks) is scaled down to it before anything is added,
+    as 5 in RedSync's prototype; None: no clipping here."""
+    dense_if_cheaper: bool = True
+    """All values travel where the transport's estimators say that this takes less time (network_costs.py)."""
     loss_budget: float | Mapping[str, float] | None = None
     """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded; None: 0.05 under "dlcp", 0
     under other recipes. A mapping: by parameter
@@ -73,12 +96,23 @@ class GradientOptions:
     ranks took in recent steps; where one link is slow, only what crosses that link is abandoned. None: only blocks that
     the network lost are abandoned."""
     seed: int = 0
-    """Of the Hadamard transform's signs."""
+    """Of the Hadamard transform's signs, and of what "mstopk" draws."""
 
     def __post_init__(self) -> None:
         checks.text("recipe", self.recipe, "the name of a recipe")
-        if self.codec is not None:
+        if self.codec is not None and self.codec not in SPARSE_CODECS:
             codec_traits(self.codec)
+        if self.density is not None:
+            checks.number("density", self.density, 0, 1, above=True)
+        if self.selector is not None:
+            checks.choice("selector", self.selector, SELECTORS)
+        if self.momentum is not None:
+            checks.number("momentum", self.momentum, 0, 1, below=True)
+        if self.clip is not None:
+            checks.number("clip", self.clip, 0, above=True)
+        checks.boolean("dense_if_cheaper", self.dense_if_cheaper)
+        checks.integer("warmup_steps", self.warmup_steps, 0)
+        checks.choice("warmup", self.warmup, ("dense", "density"))
         self._check_budget()
         checks.choice("budget_scope", self.budget_scope, ("step", "buffer"))
         checks.number("loss_cap", self.loss_cap, 0, 1, below=True)

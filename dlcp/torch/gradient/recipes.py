@@ -5,6 +5,8 @@
 | exact    | none                            | all                           | none         | all-reduce             |
 | dlcp     | a fill: residual, rescale, ...  | importance, within a budget   | none         | bounded, direct        |
 | low_bit  | feedback at sender and owner    | all; a budget may be lost     | int4, int8,… | coded, direct          |
+| mstopk   | feedback at sender              | MSTopK: k of a buffer         | none         | all-gather             |
+| redsync  | feedback, momentum correction   | RedSync's, by parameter       | same sign    | lengths, all-gather    |
 
 (Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
 pipeline.Pipeline, and a row here.
@@ -23,8 +25,10 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.bounded import BoundedPipeline
 from dlcp.torch.gradient.coded import CodedPipeline
 from dlcp.torch.gradient.exact import ExactPipeline
+from dlcp.torch.gradient.mstopk import MSTopKPipeline
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.pipeline import Pipeline
+from dlcp.torch.gradient.redsync import RedSyncPipeline
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
@@ -42,6 +46,7 @@ class Recipe:
 
 _BUDGET = {"loss_budget", "budget_scope", "loss_cap", "critical", "small_numel", "critical_share"}
 _ANY = {"layer_classes"}
+_SPARSE = {"critical", "small_numel", "density", "warmup_steps"}
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
@@ -59,6 +64,18 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "few bits for every value, and what they leave is sent a step later",
             CodedPipeline,
             frozenset(_ANY | _BUDGET | {"codec"}),
+        ),
+        "mstopk": Recipe(
+            "the largest values of a buffer, and the rest waits",
+            MSTopKPipeline,
+            frozenset(_ANY | _SPARSE | {"selector", "seed"}),
+        ),
+        "redsync": Recipe(
+            "the largest values of each parameter, of one sign, as one value, and the rest waits",
+            RedSyncPipeline,
+            frozenset(
+                _ANY | _SPARSE | {"selector", "codec", "momentum", "clip", "warmup", "dense_if_cheaper"}
+            ),
         ),
     }
 )

@@ -40,6 +40,8 @@ def reshard(
             return _reshard_bounded(states, size, average, rename)
         case "low_bit":
             return _reshard_coded(states, size, average, rename)
+        case "mstopk" | "redsync":
+            return _reshard_sparse(states, size, average, rename)
         case _:
             return [dict(states[rank % len(states)]) for rank in range(size)]
 
@@ -87,3 +89,19 @@ def _reshard_coded(
         residual = {FROM_SENDER: sender, FROM_OWNER: owner | {"batches": []}}
         made.append(dict(states[rank % len(states)]) | {"residual": residual})
     return made
+
+
+def _reshard_sparse(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Callable[[str], str | None] | None
+) -> list[dict[str, Any]]:
+    """Only senders kept something; velocities are part of it."""
+    sides = {
+        side: residual_state.reshard(
+            [state["residual"][side] for state in states], size, average=average, rename=rename
+        )
+        for side in states[0]["residual"]
+    }
+    return [
+        dict(states[rank % len(states)]) | {"residual": {side: made[rank] for side, made in sides.items()}}
+        for rank in range(size)
+    ]

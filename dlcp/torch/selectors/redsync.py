@@ -85,6 +85,15 @@ class SampledThreshold:
         self._threshold = math.nan
         self._steps_left = 0
 
+    @property
+    def state(self) -> tuple[float, int]:
+        """The threshold, and for how many selections more it is used; may be set."""
+        return self._threshold, self._steps_left
+
+    @state.setter
+    def state(self, state: tuple[float, int]) -> None:
+        self._threshold, self._steps_left = state
+
     def select(self, values: Tensor, k: int) -> Tensor:
         """As Selector.select, but k / 2 to 2 k indices. On CUDA it waits for the device."""
         values = check(values, k)

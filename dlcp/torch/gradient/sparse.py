@@ -1,0 +1,338 @@
+"""Recipes that send chosen elements: each rank chooses its own, all gather them, and each adds them up.
+
+    v = gradient + kept -> choose -> frames of indices and values -> all-gather; kept = what was not sent
+    every rank adds all frames, its own too, in the order of ranks: replicas are bit-identical
+
+A choice of each rank's own cannot be summed on the way, so what a rank receives grows with the number of ranks. For a
+reduce-scatter a rank chooses from each part by itself, and a frame goes to the part's owner alone. Where nothing is
+left out (density 1, a dense warm-up, or dense is cheaper) values travel by an all-reduce.
+
+Here is what such recipes share; mstopk.py and redsync.py say how they choose. Small parameters and those of one
+dimension travel exactly (exact_part.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dlcp.torch.gradient.code_plan import CodePlan, plan_of
+from dlcp.torch.gradient.density import Density, count_of
+from dlcp.torch.gradient.exact_part import ExactPart, account_exact, is_exact
+from dlcp.torch.gradient.later_work import LaterWork
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.network_costs import NetworkCosts
+from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
+from dlcp.torch.gradient.pipeline import GradientBuffer, Range
+from dlcp.torch.gradient.sparse_frame import SECTION_MAX, Choice, Section, add_frame, encode, frame_numel
+from dlcp.torch.gradient.sparse_memory import SparseMemory, SparseValues, names_of
+from dlcp.torch.tensors import readable, span
+from dlcp.transport.communicator import DataType, Reduction
+from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.residual_report import ResidualReport
+    from dlcp.torch.gradient.state import GradientState
+
+SPARSE_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Types of which elements are chosen; float64 travels exactly."""
+_CPU = torch.device("cpu")
+_PLANS_MAX = 1024
+
+
+class Chooser(Protocol):
+    """How a recipe chooses elements of a stream."""
+
+    fixed_length: bool
+    """Whether it chooses exactly as many as it is asked for."""
+
+    def sections(self, stream: Layout, begin: int, end: int) -> Sequence[Section]:
+        """The sections of a part of a stream: the same on all ranks."""
+
+    def choose(self, values: Tensor, section: Section, count: int, step: int) -> Choice:
+        """What travels of a section. `values`: float32, the section's; `count`: how many elements should."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparsePlan:
+    """Where the elements of buffers of one layout lie."""
+
+    layout: CodePlan
+    """Which of them may be left out: they form a stream, in groups of one value."""
+    sections: Sequence[Sequence[Section]]
+    """Of the stream, by the frame that they are in: one frame; of a reduce-scatter: one for each rank."""
+    own: Range
+    """Of the stream, what this rank wants the sum of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseBuffer(PreparedBuffer):
+    """A prepared buffer with its frames. `memory` is the gradient."""
+
+    plan: SparsePlan
+    exact: ExactPart
+    dense: Tensor | None
+    """float32, what travels of the stream if nothing is left out; None: frames do."""
+    total: Tensor
+    """float32: the sum of what this rank wants of the stream."""
+    counts: Sequence[Tensor] = ()
+    """int32 [sections], by frame: how many elements were chosen."""
+    frames: Sequence[Tensor] = ()
+    counts_in: list[Tensor] = field(default_factory=list)
+    """By rank: what its frame for this rank has of each section."""
+    frames_in: list[Tensor] = field(default_factory=list)
+    """By rank."""
+
+
+class SparsePipeline:
+    """Buffers of one state, of which elements are chosen; see pipeline.Pipeline."""
+
+    wants_norm = False
+
+    def __init__(
+        self,
+        state: GradientState,
+        chooser: Chooser,
+        density: Density,
+        momentum: float | None = None,
+        costs: NetworkCosts | None = None,
+    ) -> None:
+        self._state = state
+        self._chooser = chooser
+        self._density = density
+        self._costs = costs
+        self.sequences = 2 if chooser.fixed_length else 3
+        self._momentum = momentum
+        self.residual = SparseMemory(momentum)
+        """What was not sent, which waits for the next step."""
+        self._plans: dict[Hashable, SparsePlan] = {}
+
+    # --- a step ---------------------------------------------------------------------------------------------
+
+    def begin_step(self, loss_scale: float) -> None:
+        self.residual.begin_step(loss_scale)
+
+    def cancel(self, key: Hashable) -> None:
+        pass
+
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        return self.residual.end_step(applied=applied)
+
+    # --- a buffer -------------------------------------------------------------------------------------------
+
+    def start(self, buffer: GradientBuffer) -> PendingBuffer:
+        if self._costs is not None:
+            self._costs.begin_step(buffer)
+        with torch.no_grad():
+            prepared = self._prepare(buffer)
+        works = []
+        if prepared.dense is not None:
+            works.append(self._start_dense(buffer, prepared))
+        elif prepared.plan.layout.groups and self._chooser.fixed_length:
+            works.append(self._start_frames(buffer, prepared))
+        elif prepared.plan.layout.groups:
+            works += self._start_counts_and_frames(buffer, prepared)
+        if len(prepared.exact) or not works:
+            works.append(prepared.exact.start(self._state, buffer, prepared, place=self.sequences - 1))
+        return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
+
+    def _prepare(self, buffer: GradientBuffer) -> SparseBuffer:
+        state, plan = self._state, self._plan(buffer)
+        memory = readable(buffer.values, "gradients")
+        with state.lock:
+            values = self.residual.open_values(buffer, plan.layout)
+            total = state.buffers.take(plan.own[1] - plan.own[0], torch.float32, _CPU)
+            output, result, back = state.buffers.output(buffer)
+        # Without the lock: it reads everything, and other buffers are settled meanwhile.
+        values.load(memory, plan.layout)
+        self._clip(buffer, plan, values.values)
+        values.add_kept()
+        density, dense = self._density.of(buffer.step), None
+        if plan.layout.groups and self._is_dense(buffer, plan, density):
+            dense = values.take_all()
+        prepared = SparseBuffer(
+            key=buffer.key,
+            layout=buffer.layout,
+            step=buffer.step,
+            memory=memory,
+            output=output,
+            result=result,
+            back=back,
+            factor=buffer.call.factor,
+            plan=plan,
+            exact=ExactPart(memory, plan.layout.exact, plan.layout.exact_counts),
+            dense=dense,
+            total=total,
+        )
+        if dense is not None or not plan.layout.groups:
+            return prepared
+        return self._choose(prepared, values, density)
+
+    def _choose(self, prepared: SparseBuffer, values: SparseValues, density: float) -> SparseBuffer:
+        """Frames of what is chosen, which is no longer kept."""
+        counts, frames = [], []
+        for sections in prepared.plan.sections:
+            choices = []
+            for section in sections:
+                part = values.values[section.begin : section.end]
+                choice = self._choose_of(part, section, count_of(density, section.numel), prepared.step)
+                values.take(section.begin, choice.indices, choice.values)
+                choices.append(choice)
+            counts.append(torch.tensor([len(choice.indices) for choice in choices], dtype=torch.int32))
+            frames.append(encode(sections, choices))
+        values.write_off()
+        return dataclasses.replace(prepared, counts=counts, frames=frames)
+
+    def _choose_of(self, part: Tensor, section: Section, count: int, step: int) -> Choice:
+        began_s = time.perf_counter()
+        choice = self._chooser.choose(part, section, count, step)
+        if self._costs is not None:
+            self._costs.note_choice(section.numel, time.perf_counter() - began_s)
+        return choice
+
+    def _clip(self, buffer: GradientBuffer, plan: SparsePlan, gradient: Tensor) -> None:
+        """What a recipe does to its own gradient, in place, before anything is added."""
+
+    def _is_dense(self, buffer: GradientBuffer, plan: SparsePlan, density: float) -> bool:
+        """Whether nothing is left out; the same on all ranks."""
+        if density >= 1.0:
+            return True
+        if self._costs is None:
+            return False
+        frame_bytes = sum(
+            4 * (1 if section.shared else 2) * count_of(density, section.numel)
+            for sections in plan.sections
+            for section in sections
+        )
+        return self._costs.dense_is_cheaper(buffer.group, plan.layout.groups, frame_bytes)
+
+    def _plan(self, buffer: GradientBuffer) -> SparsePlan:
+        plan = self._plans.get(buffer.key)
+        if plan is None:
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            plan = self._plans[buffer.key] = self._work_out(buffer)
+        return plan
+
+    def _work_out(self, buffer: GradientBuffer) -> SparsePlan:
+        may_lack = buffer.values.dtype in SPARSE_DTYPES and buffer.group.size() > 1
+        layout = plan_of(
+            buffer.layout,
+            lambda segment: may_lack and segment.count <= SECTION_MAX and not is_exact(segment, self._state),
+            buffer.parts,
+            scattered=buffer.scattered,
+            group_values=1,
+        )
+        ranges = layout.parts if buffer.scattered else [(0, layout.groups)]
+        return SparsePlan(
+            layout,
+            [
+                self._chooser.sections(layout.stream, begin, end) if end > begin else ()
+                for begin, end in ranges
+            ],
+            layout.parts[buffer.rank] if buffer.scattered else (0, layout.groups),
+        )
+
+    # --- its collectives ------------------------------------------------------------------------------------
+
+    def _start_dense(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Work:
+        """All values, by a sum on the way."""
+        dense, op = prepared.dense, Reduction.AVG if buffer.call.average else Reduction.SUM
+        assert dense is not None
+        name = "reduce_scatter" if buffer.scattered else "all_reduce"
+        with self._state.starting(buffer, name, prepared) as (communicator, how):
+            if not buffer.scattered:
+                return communicator.all_reduce(span(dense), DataType.f32, op, **how)
+            inputs = [
+                span(dense).part(4 * begin, 4 * (end - begin)) for begin, end in prepared.plan.layout.parts
+            ]
+            return communicator.reduce_scatter(span(prepared.total), inputs, DataType.f32, op, **how)
+
+    def _start_frames(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Work:
+        """Frames whose lengths every rank knows beforehand: this rank's."""
+        own = buffer.rank if buffer.scattered else 0
+        prepared.counts_in.extend([prepared.counts[own]] * buffer.group.size())
+        prepared.frames_in.extend(torch.empty_like(prepared.frames[own]) for _ in range(buffer.group.size()))
+        name = "all_to_all" if buffer.scattered else "all_gather"
+        with self._state.starting(buffer, name, prepared) as (communicator, how):
+            outputs, inputs = (list(map(span, each)) for each in (prepared.frames_in, prepared.frames))
+            if buffer.scattered:
+                return communicator.all_to_all(outputs, inputs, **how)
+            return communicator.all_gather(outputs, inputs[0], **how)
+
+    def _start_counts_and_frames(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Sequence[Work]:
+        """Frames of any lengths: first the ranks tell each other how many elements there are of each section."""
+        sections = prepared.plan.sections[buffer.rank if buffer.scattered else 0]
+        prepared.counts_in.extend(
+            torch.empty(len(sections), dtype=torch.int32) for _ in range(buffer.group.size())
+        )
+        name = "all_to_all" if buffer.scattered else "all_gather"
+        with self._state.starting(buffer, name, prepared) as (communicator, how):
+            first = how.pop("sequence", None)
+            if first is None:
+                first = communicator.reserve(2)
+
+            def send(number: int, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Work:
+                into, of = (list(map(span, each)) for each in (outputs, inputs))
+                if buffer.scattered:
+                    return communicator.all_to_all(into, of, sequence=first + number, **how)
+                return communicator.all_gather(into, of[0], sequence=first + number, **how)
+
+            def send_frames() -> Work:
+                for counts in prepared.counts_in:
+                    numel = frame_numel(sections, counts.tolist())
+                    prepared.frames_in.append(torch.empty(numel, dtype=torch.int32))
+                return send(1, prepared.frames_in, prepared.frames)
+
+            counts = send(0, prepared.counts_in, prepared.counts)
+            return counts, LaterWork(name, send_frames, after=counts)
+
+    # --- its end --------------------------------------------------------------------------------------------
+
+    def _finish(self, buffer: GradientBuffer, prepared: SparseBuffer, works: Sequence[Work]) -> float | None:
+        """All that comes after the collectives, before the result goes where the caller wants it."""
+        with torch.no_grad():
+            plan = prepared.plan
+            if plan.layout.groups:
+                self._place(buffer, prepared, self._sum(buffer, prepared))
+            prepared.exact.put(prepared.output, buffer)
+            account_exact(self._state, buffer, prepared.name, works)
+            return self._state.note_result(prepared, buffer.group)
+
+    def _sum(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Tensor:
+        """The sum or mean of what this rank wants of the stream."""
+        total = prepared.total
+        if prepared.dense is not None:
+            return total if buffer.scattered else prepared.dense
+        total.zero_()
+        sections = prepared.plan.sections[buffer.rank if buffer.scattered else 0]
+        for frame, counts in zip(prepared.frames_in, prepared.counts_in, strict=True):
+            add_frame(total, frame, sections, counts.tolist())
+        return total.div_(buffer.group.size()) if buffer.call.average else total
+
+    def _place(self, buffer: GradientBuffer, prepared: SparseBuffer, total: Tensor) -> None:
+        """Puts the sums in their places in the buffer's result."""
+        plan, output = prepared.plan.layout, prepared.output
+        origin = buffer.own[0] if buffer.scattered else 0
+        for begin, count, at in (plan.part_runs(buffer.rank) if buffer.scattered else plan.runs).tolist():
+            output[begin - origin : begin - origin + count] = total[at : at + count]
+
+    # --- what outlives the run ------------------------------------------------------------------------------
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        self.residual.reset(names)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self.residual.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.residual.load_state_dict(state["residual"])
+
+    def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
+        return names_of(state["residual"])
