@@ -18,7 +18,8 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.density import Density
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.sparse import SparsePipeline
-from dlcp.torch.gradient.sparse_frame import SECTION_MAX, Choice, Section
+from dlcp.torch.gradient.sparse_frame import Choice, Section
+from dlcp.torch.gradient.stream import STREAM_MAX
 from dlcp.torch.selectors import SELECTORS, MSTopK, Selector
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class WholeChooser:
 
     def sections(self, stream: Layout, begin: int, end: int) -> Sequence[Section]:
         return [
-            Section(at, min(at + SECTION_MAX, end), False, ("", at, 0))
-            for at in range(begin, end, SECTION_MAX)
+            Section(at, min(at + STREAM_MAX, end), False, ("", at, 0)) for at in range(begin, end, STREAM_MAX)
         ]
 
     def choose(self, values: Tensor, section: Section, count: int, step: int) -> Choice:

@@ -36,13 +36,15 @@ class GradientOptions:
     recipe: str = "dlcp"
     """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
     "exact"; "low_bit": few bits for every value; "dlcp": the least important blocks may be lost; "mstopk",
-    "redsync": only the largest values travel."""
+    "redsync": only the largest values travel; "gradientflow": only the most important blocks, which all ranks
+    choose alike."""
     codec: str | None = None
-    """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "redsync":
-    "same_sign", one value for all that is sent of a parameter, or "fp32"; None: "same_sign"."""
+    """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
+    these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:
+    "same_sign"."""
     density: float | None = None
     """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk", 0.001
-    under "redsync". What does not travel waits."""
+    under "redsync", 0.15 under "gradientflow". What does not travel waits."""
     selector: str | None = None
     """Which values travel: a name in dlcp.torch.selectors.SELECTORS; None: as the recipe was published."""
     warmup_steps: int = 0
@@ -57,6 +59,13 @@ class GradientOptions:
     as 5 in RedSync's prototype; None: no clipping here."""
     dense_if_cheaper: bool = True
     """All values travel where the transport's estimators say that this takes less time (network_costs.py)."""
+    block_numel: int = 1024
+    """Values of a block, a multiple of 64, under "gradientflow": 32768 in the paper."""
+    age_max: int | None = 32
+    """No block waits longer than so many steps, however unimportant it is; None: some may."""
+    theta_bytes: int = 0
+    """Sums of several buffers of a step start together, when so many coded bytes are there or no more are to come; 0:
+    each by itself. GradientFlow's lazy all-reduce."""
     loss_budget: float | Mapping[str, float] | None = None
     """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded; None: 0.05 under "dlcp", 0
     under other recipes. A mapping: by parameter
@@ -111,6 +120,12 @@ class GradientOptions:
         if self.clip is not None:
             checks.number("clip", self.clip, 0, above=True)
         checks.boolean("dense_if_cheaper", self.dense_if_cheaper)
+        checks.integer("block_numel", self.block_numel, 64)
+        if self.block_numel % 64:
+            raise ArgumentError(checks.refusal("block_numel", self.block_numel, "a multiple of 64"))
+        if self.age_max is not None:
+            checks.integer("age_max", self.age_max, 1)
+        checks.integer("theta_bytes", self.theta_bytes, 0)
         checks.integer("warmup_steps", self.warmup_steps, 0)
         checks.choice("warmup", self.warmup, ("dense", "density"))
         self._check_budget()

@@ -7,6 +7,7 @@
 | low_bit  | feedback at sender and owner    | all; a budget may be lost     | int4, int8,… | coded, direct          |
 | mstopk   | feedback at sender              | MSTopK: k of a buffer         | none         | all-gather             |
 | redsync  | feedback, momentum correction   | RedSync's, by parameter       | same sign    | lengths, all-gather    |
+| gradientflow | feedback, momentum correction | blocks, agreed by all ranks | fp16, int8,… | coded, direct          |
 
 (Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
 pipeline.Pipeline, and a row here.
@@ -25,6 +26,7 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.bounded import BoundedPipeline
 from dlcp.torch.gradient.coded import CodedPipeline
 from dlcp.torch.gradient.exact import ExactPipeline
+from dlcp.torch.gradient.flow import FlowPipeline
 from dlcp.torch.gradient.mstopk import MSTopKPipeline
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.pipeline import Pipeline
@@ -76,6 +78,11 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             frozenset(
                 _ANY | _SPARSE | {"selector", "codec", "momentum", "clip", "warmup", "dense_if_cheaper"}
             ),
+        ),
+        "gradientflow": Recipe(
+            "the most important blocks, which all ranks choose alike, and the rest waits",
+            FlowPipeline,
+            frozenset(_ANY | _SPARSE | {"codec", "momentum", "block_numel", "age_max", "theta_bytes"}),
         ),
     }
 )

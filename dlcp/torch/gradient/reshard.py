@@ -40,7 +40,7 @@ def reshard(
             return _reshard_bounded(states, size, average, rename)
         case "low_bit":
             return _reshard_coded(states, size, average, rename)
-        case "mstopk" | "redsync":
+        case "mstopk" | "redsync" | "gradientflow":
             return _reshard_sparse(states, size, average, rename)
         case _:
             return [dict(states[rank % len(states)]) for rank in range(size)]

@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from dlcp.torch.gradient.code_plan import CodePlan, plan_of
+from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.density import Density, count_of
-from dlcp.torch.gradient.exact_part import ExactPart, account_exact, is_exact
+from dlcp.torch.gradient.exact_part import ExactPart, account_exact
 from dlcp.torch.gradient.later_work import LaterWork
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.network_costs import NetworkCosts
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer, Range
-from dlcp.torch.gradient.sparse_frame import SECTION_MAX, Choice, Section, add_frame, encode, frame_numel
+from dlcp.torch.gradient.sparse_frame import Choice, Section, add_frame, encode, frame_numel
 from dlcp.torch.gradient.sparse_memory import SparseMemory, SparseValues, names_of
+from dlcp.torch.gradient.stream import put_stream, stream_plan
 from dlcp.torch.tensors import readable, span
 from dlcp.transport.communicator import DataType, Reduction
 from dlcp.transport.work import Work
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual_report import ResidualReport
     from dlcp.torch.gradient.state import GradientState
 
-SPARSE_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""Types of which elements are chosen; float64 travels exactly."""
 _CPU = torch.device("cpu")
 _PLANS_MAX = 1024
 
@@ -221,14 +220,7 @@ class SparsePipeline:
         return plan
 
     def _work_out(self, buffer: GradientBuffer) -> SparsePlan:
-        may_lack = buffer.values.dtype in SPARSE_DTYPES and buffer.group.size() > 1
-        layout = plan_of(
-            buffer.layout,
-            lambda segment: may_lack and segment.count <= SECTION_MAX and not is_exact(segment, self._state),
-            buffer.parts,
-            scattered=buffer.scattered,
-            group_values=1,
-        )
+        layout = stream_plan(self._state, buffer)
         ranges = layout.parts if buffer.scattered else [(0, layout.groups)]
         return SparsePlan(
             layout,
@@ -300,7 +292,7 @@ class SparsePipeline:
         with torch.no_grad():
             plan = prepared.plan
             if plan.layout.groups:
-                self._place(buffer, prepared, self._sum(buffer, prepared))
+                put_stream(buffer, plan.layout, self._sum(buffer, prepared), prepared.output)
             prepared.exact.put(prepared.output, buffer)
             account_exact(self._state, buffer, prepared.name, works)
             return self._state.note_result(prepared, buffer.group)
@@ -315,13 +307,6 @@ class SparsePipeline:
         for frame, counts in zip(prepared.frames_in, prepared.counts_in, strict=True):
             add_frame(total, frame, sections, counts.tolist())
         return total.div_(buffer.group.size()) if buffer.call.average else total
-
-    def _place(self, buffer: GradientBuffer, prepared: SparseBuffer, total: Tensor) -> None:
-        """Puts the sums in their places in the buffer's result."""
-        plan, output = prepared.plan.layout, prepared.output
-        origin = buffer.own[0] if buffer.scattered else 0
-        for begin, count, at in (plan.part_runs(buffer.rank) if buffer.scattered else plan.runs).tolist():
-            output[begin - origin : begin - origin + count] = total[at : at + count]
 
     # --- what outlives the run ------------------------------------------------------------------------------
 

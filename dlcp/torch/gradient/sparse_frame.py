@@ -17,9 +17,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SECTION_MAX = 2**31 - 1
-"""Elements of a section: an index is an int32."""
-
 
 class Section(NamedTuple):
     """Elements of a stream in which a choice is made by itself."""

@@ -82,6 +82,12 @@ class SparseValues:
         if self._velocity is not None:
             self._velocity.after[begin:].index_fill_(0, indices, 0.0)
 
+    def leave(self, indices: Tensor, left: Tensor) -> None:
+        """Elements are sent, but for what is `left` of each."""
+        self.values.index_copy_(0, indices, left)
+        if self._velocity is not None:
+            self._velocity.after.index_fill_(0, indices, 0.0)
+
     def take_all(self) -> Tensor:
         """All values are sent: a copy of them; nothing is kept."""
         taken = self.values.clone()
