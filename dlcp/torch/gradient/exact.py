@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlcp.torch.gradient.exact_part import account_exact
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import DATA_TYPES, readable, span
-from dlcp.transport.bounded import Outcome
 from dlcp.transport.communicator import Reduction
 from dlcp.transport.work import Work
 
@@ -72,14 +72,7 @@ class ExactPipeline:
         )
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer, work: Work) -> float | None:
-        sent_bytes, received_bytes = work.moved_bytes
-        self._state.ledger.enter(
-            prepared.name,
-            Outcome((), (), sent_bytes, received_bytes, 0),
-            critical_bytes=sent_bytes,
-            budget_bytes=0,
-            block_bytes=buffer.communicator.block_bytes((buffer.rank + 1) % buffer.group.size()),
-        )
+        account_exact(self._state, buffer, prepared.name, [work])
         with torch.no_grad():
             return self._state.note_result(prepared, buffer.group)
 
