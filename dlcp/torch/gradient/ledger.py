@@ -28,12 +28,13 @@ class Traffic:
     """What one buffer, one step, or all steps cost and lost."""
 
     value_bytes: int = 0
-    """Gradients sent, each once: contributions, and sums on their way back."""
+    """Gradients sent, each once: contributions, and sums on their way back; with the indices of those that were chosen,
+    and what ranks tell each other to choose."""
     contributed_bytes: int = 0
     """Of value_bytes, contributions: what could be lost at all, and what ratios are of."""
     header_bytes: int = 0
     """Of the packets that carried them, repairs included: dlcp's headers and tags, without UDP's and IP's. Worked out
-    from sizes; there are no indices to count."""
+    from sizes."""
     retransmitted_bytes: int = 0
     """Sent again."""
     received_bytes: int = 0

@@ -49,7 +49,7 @@ def test_every_recipe_is_here() -> None:
 
 def state_of(recipe: str, *, scaler: Any = None, model: nn.Module | None = None, **changes: Any) -> Any:
     options = dict(OPTIONS[recipe]) | changes
-    if recipe != "exact":
+    if recipe != "exact":  # which reads no such option
         options = {"small_numel": 0} | options
     return dlcp.torch.GradientState(model, recipe=recipe, scaler=scaler, **options)
 
@@ -124,6 +124,20 @@ def test_with_nothing_left_out_it_is_the_plain_mean() -> None:
     ranks.run(for_each_recipe, RANKS, check=identical, environment=WHOLE)
 
 
+def alone_or_small(recipe: str) -> None:
+    """One rank, or small parameters alone: there is nothing that could be left out."""
+    small = {} if dist.get_world_size() == 1 or recipe == "exact" else {"small_numel": 4096}
+    state = state_of(recipe, **small)
+    for step in range(2):
+        values = gradient(100, step)
+        assert torch.equal(mean(state, values) * dist.get_world_size(), total(values))
+
+
+def test_one_rank_and_small_parameters_lose_nothing() -> None:
+    for size in (1, 2):
+        ranks.run(for_each_recipe, size, check=alone_or_small)
+
+
 # --- conservation and agreement ---------------------------------------------------------------------------------
 
 
@@ -187,8 +201,11 @@ def counted(recipe: str) -> None:
     if recipe == "gradientflow":  # of which all blocks travel, until the ranks know which ones matter
         mean(state, gradient(64 * 60, 1))
         state.end_step()
-    found, expected = state.report()["last"]["total"]["value_bytes"], formula(recipe)
-    assert found == expected, (found, expected)
+    traffic, expected = state.report()["last"]["total"], formula(recipe)
+    assert traffic["value_bytes"] == expected, (traffic, expected)
+    if recipe == "low_bit":
+        begin, end = group_parts(60, RANKS)[dist.get_rank()]
+        assert traffic["contributed_bytes"] == (60 - end + begin) * 34
 
 
 def test_bytes_are_those_of_the_formula() -> None:
