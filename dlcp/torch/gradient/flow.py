@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.density import Density
-from dlcp.torch.gradient.element_runs import starts
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact
 from dlcp.torch.gradient.flow_batch import FlowBatch
-from dlcp.torch.gradient.flow_blocks import NOT_FINITE, BlockAgreement, BlockTable, Mask
+from dlcp.torch.gradient.flow_blocks import NOT_FINITE, BlockAgreement, BlockTable
+from dlcp.torch.gradient.flow_packing import FlowPlan, Packing, pack
 from dlcp.torch.gradient.later_work import LaterWork
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.pipeline import GradientBuffer, Range
+from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.gradient.sparse_memory import SparseMemory, SparseValues, names_of
 from dlcp.torch.gradient.stream import put_stream, stream_plan
 from dlcp.torch.tensors import readable, span
@@ -48,33 +46,6 @@ DENSITY = 0.15
 """If the options give none."""
 _CPU = torch.device("cpu")
 _PLANS_MAX = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class FlowPlan:
-    """Where the elements of buffers of one layout lie."""
-
-    layout: CodePlan
-    """Those of which some may wait: the stream, in groups of one value."""
-    table: BlockTable
-    """Its blocks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """Where the chosen blocks of a buffer lie among its groups."""
-
-    mask: Mask
-    """bool [blocks]: what travels."""
-    runs: NDArray[np.int64]
-    """int64 [chosen, 3]: first element in the stream, count, first group."""
-    elements: Tensor
-    """int64: of the stream, what travels."""
-    places: Tensor
-    """int64: of the groups' values, where it is."""
-    parts: Sequence[Range]
-    """Of a reduce-scatter: first group and end, by the rank that adds them."""
-    groups: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,23 +294,3 @@ class FlowPipeline:
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         state["blocks"]
         return names_of(state["residual"])
-
-
-def pack(plan: FlowPlan, mask: Mask, scattered: bool) -> Packing:
-    """Each chosen block begins a new group: no scale is shared by two of them."""
-    begin, count = plan.table.begin[mask], plan.table.count[mask]
-    groups = -(-count // GROUP_VALUES)
-    first = starts(groups)
-    within = np.arange(int(count.sum())) - np.repeat(starts(count), count)
-    parts: list[Range] = []
-    if scattered:
-        ends = [int(groups[begin < end].sum()) for _, end in plan.layout.parts]
-        parts = list(zip([0, *ends[:-1]], ends, strict=True))
-    return Packing(
-        mask,
-        np.stack((begin, count, first), 1) if len(begin) else np.zeros((0, 3), np.int64),
-        torch.from_numpy(np.repeat(begin, count) + within),
-        torch.from_numpy(np.repeat(first * GROUP_VALUES, count) + within),
-        parts,
-        int(groups.sum()),
-    )

@@ -137,7 +137,7 @@ def lazily(theta_bytes: int) -> tuple[int, bytes, list[float]]:
         loss.backward()
         count = communicator.sequence - before
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     state.end_step()
     same_on_all_ranks(flat(wrapped.parameters()))
     # A step that is broken off leaves nothing that waits for ever.

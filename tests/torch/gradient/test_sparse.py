@@ -180,7 +180,7 @@ def marked_layered_and_sharded(recipe: str) -> None:
         loss = model(batch).square().mean()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     assert state.step >= 7
     assert losses[-1] < losses[0]
 
