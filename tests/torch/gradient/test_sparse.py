@@ -121,6 +121,11 @@ def sampled() -> None:
     for step in range(3, 7):
         given = gradients(step)[dist.get_rank()]
         assert torch.equal(mean(state, given), mean(again, given))
+    # A skipped step never was.
+    before = state.state_dict()["thresholds"]
+    mean(state, 10 * gradients(7)[dist.get_rank()])
+    state.end_step(applied=False)
+    assert state.state_dict()["thresholds"] == before
 
 
 def in_one_world() -> list[bool]:
