@@ -1,13 +1,13 @@
 """The recipes: which stages make a pipeline, and which options each of them reads.
 
-| recipe   | memory                          | selector                      | codec        | exchange               |
-|----------|---------------------------------|-------------------------------|--------------|------------------------|
-| exact    | none                            | all                           | none         | all-reduce             |
-| dlcp     | a fill: residual, rescale, ...  | importance, within a budget   | none         | bounded, direct        |
-| low_bit  | feedback at sender and owner    | all; a budget may be lost     | int4, int8,… | coded, direct          |
-| mstopk   | feedback at sender              | MSTopK: k of a buffer         | none         | all-gather             |
-| redsync  | feedback, momentum correction   | RedSync's, by parameter       | same sign    | lengths, all-gather    |
-| gradientflow | feedback, momentum correction | blocks, agreed by all ranks | fp16, int8,… | coded, direct          |
+| recipe       | memory                         | selector                    | codec        | exchange            |
+|--------------|--------------------------------|-----------------------------|--------------|---------------------|
+| exact        | none                           | all                         | none         | all-reduce          |
+| dlcp         | a fill: residual, rescale, ... | importance, within a budget | none         | bounded, direct     |
+| low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
+| mstopk       | feedback at sender             | MSTopK: k of a buffer       | none         | all-gather          |
+| redsync      | feedback, momentum correction  | RedSync's, by parameter     | same sign    | lengths, all-gather |
+| gradientflow | feedback, momentum correction  | blocks, agreed by all ranks | fp16, int8,… | coded, direct       |
 
 (Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
 pipeline.Pipeline, and a row here.

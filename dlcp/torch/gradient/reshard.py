@@ -101,7 +101,22 @@ def _reshard_sparse(
         )
         for side in states[0]["residual"]
     }
+    common = _renamed_rules(states[0], rename) if rename is not None else {}
     return [
-        dict(states[rank % len(states)]) | {"residual": {side: made[rank] for side, made in sides.items()}}
+        dict(states[rank % len(states)])
+        | common
+        | {"residual": {side: made[rank] for side, made in sides.items()}}
         for rank in range(size)
     ]
+
+
+def _renamed_rules(state: Mapping[str, Any], rename: Callable[[str], str | None]) -> dict[str, Any]:
+    """What a state knows of parameters besides what is kept, under their new names."""
+    made: dict[str, Any] = {}
+    if "thresholds" in state:
+        named = [(rename(name), *rest) for name, *rest in state["thresholds"]]
+        made["thresholds"] = [each for each in named if each[0] is not None]
+    if "blocks" in state:
+        segments = [one | {"name": rename(one["name"])} for one in state["blocks"]["segments"]]
+        made["blocks"] = state["blocks"] | {"segments": [one for one in segments if one["name"] is not None]}
+    return made

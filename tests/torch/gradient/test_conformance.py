@@ -305,6 +305,9 @@ def resumed(recipe: str) -> None:
     for size in (1, 2, 8):
         after = sum(kept_of(recipe, each, layout) for each in reshard(states, size))
         torch.testing.assert_close(after / size, mass / RANKS)
+    (renamed,) = reshard(states, 1, rename={"first": "new"}.get)
+    assert "'second'" not in str(renamed)
+    assert "'first'" not in str(renamed)
 
 
 def kept_of(recipe: str, saved: Any, layout: Layout) -> torch.Tensor:
