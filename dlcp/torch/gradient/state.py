@@ -304,7 +304,9 @@ class GradientState:
         output = prepared.output
         if prepared.factor is not None:
             output.mul_(prepared.factor)
-        if self.verify and output.numel() == prepared.memory.numel():
+        if (
+            self.verify and output.numel() == prepared.layout.numel
+        ):  # of a reduce-scatter each rank has its own
             hashed = replicas.digest(output)
             with self.lock:
                 self._digests.setdefault(group, {})[prepared.key] = hashed
