@@ -20,9 +20,9 @@ from dlcp.checks import option
 from dlcp.signals import raising
 from dlcp.train import table
 from dlcp.train.errors import TrainError
-from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
+from dlcp.train.plan import EPOCHS, MODELS, MODES, RECIPES, WORLD_SIZE_MAX, Links, Plan, plan_runs
 from dlcp.train.record import Record
-from dlcp.train.run_plan import run_plan
+from dlcp.train.run_plan import new_record, run_plan
 from dlcp.train.view import open_view
 from dlcp.units import parse_rate
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("dlcp", "gloo")
 RECORD_NAME, PICTURE_NAME, PAGE_NAME = "record.json", "training.png", "training.html"
+# Of a call that was stopped: it leaves the record and the picture of an earlier one as they are.
+PARTIAL_NAME = "partial.json"
 
 
 def run(arguments: Sequence[str] | None) -> int:
@@ -47,9 +49,17 @@ def run(arguments: Sequence[str] | None) -> int:
         plan = _plan(parser, options)
         output = plan.output
         _make(output)
-        # SIGTERM as well, so that ranks and namespaces are cleared away.
-        with raising(KeyboardInterrupt, signal.SIGTERM), contextlib.closing(open_view(sys.stdout)) as view:
-            record = run_plan(plan, view)
+        record = new_record(plan)
+        try:
+            # SIGTERM as well, so that ranks and namespaces are cleared away.
+            with (
+                raising(KeyboardInterrupt, signal.SIGTERM),
+                contextlib.closing(open_view(sys.stdout)) as view,
+            ):
+                run_plan(plan, record, view)
+        except (KeyboardInterrupt, TrainError):
+            _keep(record, len(plan.runs), output)
+            raise
         record.save(output / RECORD_NAME)
     print()
     for line in table.lines(record):
@@ -67,6 +77,19 @@ def _make(output: Path) -> None:
         raise TrainError(
             f"--output {output}: {error.strerror}; give a folder that can be written to"
         ) from error
+
+
+def _keep(record: Record, planned: int, output: Path) -> None:
+    """Saves the runs that were over when the others were stopped, and says so."""
+    record.runs = [one for one in record.runs if one.is_over]
+    if not record.runs:
+        print(f"\nstopped before the first of {planned} runs was over; no record is kept")
+        return
+    path = output / PARTIAL_NAME
+    record.save(path)
+    print(
+        f"\nstopped; kept in {path}: {len(record.runs)} of {planned} runs; report on them: dlcp train --draw {path}"
+    )
 
 
 def _draw(record: Record, output: Path) -> None:
@@ -92,11 +115,16 @@ models:
   language    Python's own library, byte by byte, by a transformer
 
 modes:
-  compare     Gloo without loss (with --lab also with it), the backend with loss, dlcp with loss and bounded gradients
-  single      only the backend, with loss; with --loss-budget: with bounded gradients
-  study       for each seed: Gloo, the backend without loss, with loss, dlcp with loss and bounded gradients
+  compare     Gloo without loss (with --lab also with it), the backend with loss, dlcp with loss and a recipe
+  single      only the backend, with loss; with --recipe: of that recipe
+  study       for each seed: Gloo, the backend without loss, with loss, dlcp with loss and a recipe
+
+recipes, of gradients whose sums are not exact:
+  low_bit     low bits: 4 bits for every value; what they leave is added to the next step's gradient
+  dlcp        bounded: a rank may abandon the least important of its gradients, within --loss-budget
+  exact       none: no such run
 """
-# Of a run with bounded gradients, where there is one to compare with.
+# Of a run with bounded gradients.
 LOSS_BUDGET = 0.05
 
 
@@ -105,7 +133,7 @@ def _parser() -> Parser:
         prog="dlcp train",
         description="Trains small models on real data, data-parallel on ranks of this machine: over Gloo\n"
         "on a network without loss, then over dlcp on one that loses packets, then with gradients\n"
-        "of which dlcp may abandon the least important, side by side.",
+        "of 4 bits per value, side by side.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -134,11 +162,17 @@ def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
     seeds = "seeds 0 to N - 1; default: 1, in a study 3"
     group.add_argument("--seeds", type=option(1, 100), metavar="N", help=seeds)
     group.add_argument(
+        "--recipe",
+        choices=tuple(RECIPES),
+        help="of the run whose sums are not exact, see below; default: low_bit; with --loss-budget dlcp; with --mode "
+        "single exact",
+    )
+    group.add_argument(
         "--loss-budget",
         type=_percentage,
         metavar="PERCENT",
-        help="of its gradients that a rank may abandon in the run with bounded gradients, 0 (no such run) to 50; "
-        f"default: {LOSS_BUDGET * 100:g}, with --mode single 0",
+        help=f"of its gradients that a rank may abandon in that run, 0 to 50; default: {LOSS_BUDGET * 100:g} with "
+        "--recipe dlcp, 0 with low_bit",
     )
 
 
@@ -184,6 +218,18 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
             "--backend gloo would be compared with itself; give --mode single --loss 0, or --lab",
         ),
         (is_gloo and options.loss_budget, "--loss-budget is for dlcp; Gloo gives nothing up"),
+        (
+            is_gloo and options.recipe not in (None, "exact"),
+            f"--recipe {options.recipe} is for dlcp; Gloo's sums are exact",
+        ),
+        (
+            options.recipe == "exact" and options.loss_budget,
+            "--loss-budget is of --recipe low_bit or dlcp; exact sums give nothing up",
+        ),
+        (
+            options.recipe == "dlcp" and options.loss_budget == 0,
+            "--recipe dlcp is bounded by --loss-budget; give it more than 0, or --recipe exact",
+        ),
     ):
         if contradicts:
             parser.error(complaint)
@@ -211,6 +257,7 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
             range(seeds),
             options.epochs,
             gloo_with_loss=options.lab,
+            recipe=_recipe(options),
             loss_budget=_loss_budget(options),
         ),
         world_size=options.world_size,
@@ -240,11 +287,20 @@ def _missing(options: argparse.Namespace) -> str | None:
     return missing()
 
 
+def _recipe(options: argparse.Namespace) -> str:
+    """Of the run whose sums are not exact; "exact": there is none."""
+    if options.recipe is not None:
+        return str(options.recipe)
+    if options.loss_budget is not None:
+        return "dlcp" if options.loss_budget else "exact"
+    return "low_bit" if options.backend == "dlcp" and options.mode != "single" else "exact"
+
+
 def _loss_budget(options: argparse.Namespace) -> float:
-    """Of the run with bounded gradients; 0: there is none."""
+    """Of that run."""
     if options.loss_budget is not None:
         return float(options.loss_budget)
-    return LOSS_BUDGET if options.backend == "dlcp" and options.mode != "single" else 0.0
+    return LOSS_BUDGET if _recipe(options) == "dlcp" else 0.0
 
 
 def _percentage(text: str) -> float:

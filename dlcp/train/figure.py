@@ -1,4 +1,4 @@
-"""A record as one picture: per model the curves of all configurations and the time of each step, and the network.
+"""A record as one picture: per model the curves of all configurations, time and bytes of a step, and the network.
 
 What is to be seen: whether the curves lie on each other although packets were lost, and what a step cost. The reference
 is drawn broad and pale, what is compared with it thin and dark on top, so that both are seen where they coincide.
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-PALE, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
+PALE, GLOO_LOSSY, CLEAN, LOSSY = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c"
+INEXACT = {"low_bit": "#2b8a3e", "dlcp": "#0b7285"}
+"""By recipe."""
 WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
 # More points than this say no more, and a vector picture of them would be large.
@@ -54,8 +56,8 @@ def colour(configuration: Configuration) -> str:
     """The colour of a configuration, here and on the page."""
     if configuration.backend == "gloo":
         return GLOO_LOSSY if configuration.loss_ratio else PALE
-    if configuration.loss_budget:
-        return BOUNDED
+    if not configuration.is_exact:
+        return INEXACT[configuration.recipe]
     return LOSSY if configuration.loss_ratio else CLEAN
 
 
@@ -98,12 +100,16 @@ def _model(figure: Figure, record: Record, model: str, top: float, height: float
     _say(figure, 0.04, (top - 0.33) / height, words, 10, color=SOFT)
     found = rows(record, model)
     lower, panel = (top - ROW_INCHES + 0.75) / height, (ROW_INCHES - 1.65) / height
-    loss = figure.add_axes((0.055, lower, 0.26, panel))
-    accuracy = figure.add_axes((0.375, lower, 0.26, panel))
-    steps = figure.add_axes((0.72, lower, 0.2, panel))
+    counted = all(row.step_bytes is not None for row in found)
+    curve, time = (0.21, 0.165) if counted else (0.26, 0.2)
+    loss = figure.add_axes((0.055, lower, curve, panel))
+    accuracy = figure.add_axes((0.115 + curve, lower, curve, panel))
+    steps = figure.add_axes((0.2 + 2 * curve, lower, time, panel))
     _curves(loss, found, "loss")
     _curves(accuracy, found, "accuracy")
     _steps(steps, found)
+    if counted:
+        _bytes(figure.add_axes((0.86, lower, 0.115, panel)), found)
     _legend(figure, found, (top - 0.1) / height)
 
 
@@ -214,6 +220,22 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
     axes.set_xlabel("ms")
 
 
+def _bytes(axes: Axes, found: Sequence[Row]) -> None:
+    """What a rank sends in a step, a bar per configuration in the order of the steps' panel, with its value."""
+    _frame(axes, "sent per step and rank")
+    high = max(row.step_bytes or 0.0 for row in found)
+    for place, row in enumerate(reversed(found)):
+        count = row.step_bytes or 0.0
+        axes.barh(place, count, height=0.34, color=colour(row.configuration), alpha=0.8)
+        bold: dict[str, Any] = {"color": _dark(row.configuration), "fontweight": "bold"}
+        axes.text(0, place + 0.37, data_size(count), va="center", fontsize=10, **bold)
+    axes.set_xlim(0, high)
+    axes.set_ylim(-0.5, len(found) - 0.5 + 0.2)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines["bottom"].set_visible(False)
+
+
 def _network(figure: Figure, record: Record, total: Network, lost: Links, top: float, height: float) -> None:
     """What happened to all packets of the lossy runs, as large numbers; `top` in inches from the lower edge."""
     level = (top - 0.3) / height
@@ -239,7 +261,10 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
 def _budget_words(record: Record) -> str:
     """How much might have been abandoned."""
     budgets = {one.run.configuration.loss_budget for one in record.runs} - {0.0}
-    return f"within {percent(max(budgets))} of a bounded run's" if budgets else "plain collectives are exact"
+    if budgets:
+        return f"within {percent(max(budgets))} of a run's"
+    exact = all(one.run.configuration.is_exact for one in record.runs)
+    return "plain collectives are exact" if exact else "none may be"
 
 
 def _foot(figure: Figure, record: Record, height: float) -> None:

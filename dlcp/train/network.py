@@ -1,20 +1,36 @@
-"""What the network did to one rank: the counters of the endpoint behind the default group, as a report shows them."""
+"""What one rank gave to the network, and what the network did to it.
+
+Of dlcp the counters of the endpoint behind the default group; of Gloo the kernel's, of TCP.
+"""
 
 from __future__ import annotations
 
 from statistics import median
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
+from dlcp.train import tcp
 from dlcp.train.record import Network
+
+if TYPE_CHECKING:
+    from dlcp.transport import Endpoint
+
+
+def count_sent_bytes() -> int | None:
+    """Payload of UDP or TCP that this rank has sent: gradients, headers above IP's and TCP's, control, repairs.
+
+    None: nobody counts. Meant for differences: TCP's is of all connections that are open.
+    """
+    endpoint = _endpoint()
+    return tcp.sent_bytes() if endpoint is None else endpoint.stats().io.tx_bytes
 
 
 def count_network() -> Network | None:
     """Everything since the group was made; None if the default group is another backend's."""
-    communicator = getattr(dist.group.WORLD, "communicator", None)
-    if communicator is None:
+    endpoint = _endpoint()
+    if endpoint is None:
         return None
-    endpoint = communicator.job.endpoint
     counted = endpoint.stats()
     engine, io = counted.engine, counted.io
     times_s = [endpoint.peer_stats(peer).rtt_s_min for peer in endpoint.peers]
@@ -39,3 +55,9 @@ def count_network() -> Network | None:
         abandoned_bytes=engine.abandoned_bytes,
         rtt_s=median(times_s) if times_s else 0.0,
     )
+
+
+def _endpoint() -> Endpoint | None:
+    """The default group's; None: it is another backend's."""
+    communicator = getattr(dist.group.WORLD, "communicator", None)
+    return None if communicator is None else communicator.job.endpoint

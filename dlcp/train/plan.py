@@ -1,8 +1,8 @@
 """What is to be run: which models over which backends, from which seeds, on how many ranks. Values only.
 
 A *run* is one training of one model from one seed. A *configuration* is what carries its gradients: a backend, the
-share of packets that the network loses, and the share of the gradients that may be abandoned. A report compares runs
-that differ only in the configuration.
+share of packets that the network loses, the recipe of the gradients, and the share of them that may be abandoned. A
+report compares runs that differ only in the configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 MODELS = ("digits", "language")
 # Epochs that bring a model to where its curve bends; three configurations of both models together take about a minute.
 EPOCHS = {"digits": 20, "language": 8}
+EPOCH_S = {"digits": 0.2, "language": 2.2}
+"""What an epoch of 4 ranks takes on two cores without other work, over loopback."""
+START_S = 6.0
+"""Until the ranks have loaded torch."""
 MODES = ("compare", "single", "study")
+RECIPES = {"exact": "", "low_bit": "low bits", "dlcp": "bounded"}
+"""What is done with gradients, by the names of dlcp.torch.GradientState, and how reports call it."""
+CODEC = "int4"
+"""Of the recipe "low_bit"."""
 WORLD_SIZE_MAX = 16
 
 
@@ -31,12 +39,20 @@ class Configuration:
     """Of the packets on their way, 0 to 1."""
     loss_budget: float = 0.0
     """Of the bytes of gradients that a rank sends, the share it may abandon, 0 to 1; 0: all of them arrive."""
+    recipe: str = "exact"
+    """A name in RECIPES."""
 
     @property
     def name(self) -> str:
-        """For people: "dlcp, 1 % loss", "dlcp bounded, 1 % loss"."""
-        shown = {"gloo": "Gloo"}.get(self.backend, self.backend) + (" bounded" if self.loss_budget else "")
+        """For people: "dlcp, 1 % loss", "dlcp low bits, 1 % loss"."""
+        backend = "Gloo" if self.backend == "gloo" else self.backend
+        shown = f"{backend} {RECIPES[self.recipe]}".rstrip()
         return f"{shown}, {percent(self.loss_ratio) if self.loss_ratio else 'no'} loss"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the weights depend on nothing but the sums of gradients."""
+        return self.recipe == "exact"
 
 
 GLOO = Configuration("gloo")
@@ -62,7 +78,9 @@ class Run:
         """The run that asdict() describes."""
         values = dict(values)
         # Records of earlier versions say "way".
-        configuration = values.pop("way", None) or values.pop("configuration")
+        configuration = dict(values.pop("way", None) or values.pop("configuration"))
+        # Records from before there were recipes: a budget meant bounded gradients.
+        configuration.setdefault("recipe", "dlcp" if configuration.get("loss_budget") else "exact")
         return cls(**values, configuration=Configuration(**configuration))
 
 
@@ -92,6 +110,11 @@ class Plan:
         """In the order of their first run."""
         return tuple(dict.fromkeys(run.model for run in self.runs))
 
+    @property
+    def estimate_s(self) -> float:
+        """How long all of it takes on two cores without other work, roughly; longer where a network is slow."""
+        return START_S + sum(run.epochs * EPOCH_S[run.model] for run in self.runs)
+
 
 def plan_runs(
     mode: str,
@@ -102,21 +125,22 @@ def plan_runs(
     epochs: int | None,
     *,
     gloo_with_loss: bool = False,
+    recipe: str = "exact",
     loss_budget: float = 0.0,
 ) -> tuple[Run, ...]:
     """The runs of a mode. `epochs` None: as many as the model wants.
 
     compare: Gloo without loss, also with it if `gloo_with_loss`, then `backend` with it. single: only that. study: for
-    each seed Gloo, and `backend` without and with loss. With a `loss_budget` the two that compare end with a run of
-    bounded gradients, and the single run is one. Models come one after another, and no run comes twice.
+    each seed Gloo, and `backend` without and with loss. With a `recipe` other than exact, the two that compare end with
+    a run of it, of that `loss_budget`, and the single run is one. Models come one after another; no run comes twice.
     """
     lossy = Configuration(backend, loss_ratio)
     also = (Configuration("gloo", loss_ratio),) if gloo_with_loss else ()
-    bounded = (Configuration(backend, loss_ratio, loss_budget),) if loss_budget else ()
+    inexact = (Configuration(backend, loss_ratio, loss_budget, recipe),) if recipe != "exact" else ()
     configurations = {
-        "compare": (GLOO, *also, lossy, *bounded),
-        "single": bounded or (lossy,),
-        "study": (GLOO, Configuration(backend), lossy, *bounded),
+        "compare": (GLOO, *also, lossy, *inexact),
+        "single": inexact or (lossy,),
+        "study": (GLOO, Configuration(backend), lossy, *inexact),
     }[mode]
     return tuple(
         Run(model, configuration, seed, EPOCHS[model] if epochs is None else epochs)

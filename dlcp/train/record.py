@@ -113,6 +113,9 @@ class RunRecord:
     """Per rank: SHA-256 of the final weights."""
     network: list[Network] = field(default_factory=list)
     """Per rank; empty for a backend that does not say."""
+    sent_bytes: list[int] = field(default_factory=list)
+    """Per rank, from the first step to the last: payload of UDP or TCP, what was sent again included. Empty: nobody
+    counted."""
     gradients: list[Gradients] = field(default_factory=list)
     """Per rank; empty if all gradients had to arrive."""
     links: Links | None = None
@@ -138,12 +141,22 @@ class RunRecord:
         return len(set(self.digests)) == 1
 
     @property
+    def is_over(self) -> bool:
+        """Whether all ranks have ended it."""
+        return bool(self.digests)
+
+    @property
     def last(self) -> Epoch:
         return self.epochs[-1]
 
     def totals(self) -> Network | None:
         """All ranks together; None if nothing was counted."""
         return together(self.network) if self.network else None
+
+    @property
+    def step_bytes(self) -> float | None:
+        """What a rank sends in a step, the mean of all; None: nobody counted."""
+        return sum(self.sent_bytes) / len(self.sent_bytes) / max(1, self.steps) if self.sent_bytes else None
 
     @property
     def abandoned_ratio(self) -> float:

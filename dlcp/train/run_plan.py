@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -59,28 +60,38 @@ class _Hearing:
         self.current.cpu_s = [one["cpu_s"] for one in by_rank]
         self.current.digests = [one["digest"] for one in by_rank]
         self.current.network = [Network(**one["network"]) for one in by_rank if one["network"] is not None]
+        self.current.sent_bytes = [one["sent_bytes"] for one in by_rank if one["sent_bytes"] is not None]
         self.current.gradients = [
             Gradients(**one["gradients"]) for one in by_rank if one["gradients"] is not None
         ]
 
 
-def run_plan(plan: Plan, view: View) -> Record:
-    """Does all runs of a plan and returns their record. Blocks to the end.
-
-    Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here.
-    """
-    record = Record(
+def new_record(plan: Plan) -> Record:
+    """The record of a plan before its first run."""
+    return Record(
         world_size=plan.world_size,
         host=_describe_host(),
         network=_describe_network(plan),
         started=datetime.now(UTC).astimezone().isoformat(" ", "minutes"),
     )
+
+
+def run_plan(plan: Plan, record: Record, view: View) -> None:
+    """Does all runs of a plan and adds them to its new record. Blocks to the end.
+
+    Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here. Runs that were over before
+    are in the record then.
+    """
     start_s = time.monotonic()
     plan.output.mkdir(parents=True, exist_ok=True)
     view.begin(record, plan)
-    with _network(plan.links, plan.world_size) as network, _ranks(plan, network) as ranks:
+    with (
+        tempfile.TemporaryDirectory(prefix="data-", dir=plan.output) as folder,
+        _network(plan.links, plan.world_size) as network,
+        _ranks(plan, network) as ranks,
+    ):
         # While the ranks import torch.
-        data = {model: prepare(model, plan.output) for model in plan.models}
+        data = {model: prepare(model, Path(folder)) for model in plan.models}
         for run in plan.runs:
             hearing = _Hearing(RunRecord(run), view)
             record.runs.append(hearing.current)
@@ -92,10 +103,7 @@ def run_plan(plan: Plan, view: View) -> Record:
             hearing.finish()
             hearing.current.links = network.count()
             view.run_over(hearing.current)
-    for path in data.values():
-        path.unlink()
-    record.wall_s = time.monotonic() - start_s
-    return record
+            record.wall_s = time.monotonic() - start_s
 
 
 # --- the network ----------------------------------------------------------------------------------------------

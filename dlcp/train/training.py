@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlcp.train.network import count_network
-from dlcp.train.plan import Run
+from dlcp.train.network import count_network, count_sent_bytes
+from dlcp.train.plan import CODEC, Run
 from dlcp.train.record import Epoch, Gradients
 from dlcp.train.tasks import Task, open_task
 
@@ -76,7 +76,8 @@ def train(
         "digest": weights_digest(trainee.model),
         "cpu_s": _cpu_s() - cpu_s,
         "network": asdict(network) if (network := count_network()) is not None else None,
-        "gradients": asdict(trainee.gradients()) if trainee.state is not None else None,
+        "sent_bytes": trainee.sent_bytes,
+        "gradients": asdict(gradients) if (gradients := trainee.gradients()) is not None else None,
     }
     if rank == 0:
         done |= trainee.summary()
@@ -114,16 +115,25 @@ class _Trainee:
         # So that every step says when its all-reduces began and ended, not one in a hundred.
         self.model._set_ddp_runtime_logging_sample_rate(1)  # type: ignore[no-untyped-call]
         self.state: GradientState | None = None
-        """Of bounded gradients."""
-        if run.configuration.loss_budget:
+        """None: DDP's own all-reduce."""
+        self.may_abandon = run.configuration.loss_budget > 0
+        if not run.configuration.is_exact:
             from dlcp.torch import GradientState, gradient_hook
 
-            self.state = GradientState(self.model.module, loss_budget=run.configuration.loss_budget)
+            recipe = run.configuration.recipe
+            self.state = GradientState(
+                self.model.module,
+                recipe=recipe,
+                codec=CODEC if recipe == "low_bit" else None,
+                loss_budget=run.configuration.loss_budget,
+            )
             self.model.register_comm_hook(self.state, gradient_hook)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=task.learning_rate, betas=(0.9, 0.98))
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._learning_rate)
         self.step_s: list[float] = []
         self.communication_s: list[float] = []
+        self.sent_bytes: int | None = None
+        """From the first step to the last."""
         self._report = report
         self._reported_s = 0.0
 
@@ -134,6 +144,7 @@ class _Trainee:
 
     def run(self) -> None:
         self._evaluate(0, None)
+        before_bytes = count_sent_bytes()
         self._start_s = time.perf_counter()
         step = 0
         for epoch in range(1, self.epochs + 1):
@@ -144,6 +155,9 @@ class _Trainee:
                 self._progress(epoch, step)
             self._evaluate(epoch, loss_sum / self.task.steps_per_epoch)
         self.wall_s = time.perf_counter() - self._start_s
+        after_bytes = count_sent_bytes()
+        if before_bytes is not None and after_bytes is not None:
+            self.sent_bytes = after_bytes - before_bytes
 
     def _step(self, step: int) -> float:
         start_s = time.perf_counter()
@@ -182,9 +196,10 @@ class _Trainee:
         )
         self._report("epoch", asdict(result))
 
-    def gradients(self) -> Gradients:
-        """What this rank abandoned; only of a run with bounded gradients."""
-        assert self.state is not None
+    def gradients(self) -> Gradients | None:
+        """What this rank abandoned; None: nothing could be."""
+        if self.state is None or not self.may_abandon:
+            return None
         self.state.end_step()
         report = self.state.report()
         total, residual = report["total"], report["residual"]

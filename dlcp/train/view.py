@@ -67,6 +67,7 @@ class PlainView(View):
         self._record = record
         self._print(f"{plan.world_size} ranks on {record.host['processor']}")
         self._print(f"network: {record.network}")
+        self._print(expectation(plan))
 
     def run_begins(self, current: RunRecord) -> None:
         self._print(f"\n{current.run.name}")
@@ -117,7 +118,8 @@ class LiveView(View):
             f"[bold]dlcp train[/]  {plan.world_size} ranks on {record.host['processor']}", highlight=False
         )
         self._network = record.network
-        self._console.print(f"[dim]{record.network}[/]\n", highlight=False)
+        self._console.print(f"[dim]{record.network}[/]", highlight=False)
+        self._console.print(f"[dim]{expectation(plan)}[/]\n", highlight=False)
         self._live.start()
         self._draw()
 
@@ -189,6 +191,14 @@ class LiveView(View):
         """The first run that has said nothing yet."""
         silent = (run for run in self._runs if run not in self._records or not self._records[run].epochs)
         return next(silent, None)
+
+
+def expectation(plan: Plan) -> str:
+    """How much there is to wait for, in a line."""
+    words = f"{len(plan.runs)} runs, about {plan.estimate_s:.0f} s on two cores without other work"
+    if plan.links is not None:
+        words += ", longer over slow links"
+    return words + ("; Ctrl-C keeps those that are over" if len(plan.runs) > 1 else "")
 
 
 def reference(record: Record | None, current: RunRecord) -> RunRecord | None:

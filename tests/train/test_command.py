@@ -51,6 +51,13 @@ RECORD = str(Path(__file__).with_name("record.json"))
             ["--backend", "gloo", "--mode", "single", "--loss", "0", "--loss-budget", "5"],
             "--loss-budget is for dlcp; Gloo gives nothing up",
         ),
+        (["--recipe", "top_k"], "invalid choice: 'top_k'"),
+        (
+            ["--backend", "gloo", "--mode", "single", "--loss", "0", "--recipe", "low_bit"],
+            "--recipe low_bit is for dlcp; Gloo's sums are exact",
+        ),
+        (["--recipe", "exact", "--loss-budget", "5"], "exact sums give nothing up"),
+        (["--recipe", "dlcp", "--loss-budget", "0"], "give it more than 0, or --recipe exact"),
         (["--output", __file__], "is a file; give a folder"),
         (["--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory; give a folder"),
         (["--draw", RECORD, "--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory"),
@@ -93,9 +100,45 @@ def test_help_names_what_can_be_chosen() -> None:
         "--rate",
         "--backend",
         "--seeds",
+        "--recipe",
         "--loss-budget",
     ):
         assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "recipe", "loss_budget"),
+    [
+        ([], "low_bit", 0.0),
+        (["--recipe", "low_bit", "--loss-budget", "10"], "low_bit", 0.1),
+        (["--recipe", "dlcp"], "dlcp", 0.05),
+        (["--loss-budget", "10"], "dlcp", 0.1),
+        (["--loss-budget", "0"], "exact", 0.0),
+        (["--mode", "single"], "exact", 0.0),
+        (["--mode", "single", "--recipe", "low_bit"], "low_bit", 0.0),
+    ],
+)
+def test_last_run_is_of_the_recipe(words: list[str], recipe: str, loss_budget: float) -> None:
+    from dlcp.train.command import _parser, _plan
+
+    parser = _parser()
+    last = _plan(parser, parser.parse_args(words)).runs[-1].configuration
+    assert (last.backend, last.loss_ratio) == ("dlcp", 0.01)
+    assert (last.recipe, last.loss_budget) == (recipe, loss_budget)
+
+
+def test_runs_that_were_over_are_kept_when_the_others_are_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dlcp.train.command import _keep
+
+    record = Record.load(Path(RECORD))
+    record.runs[2].digests = []  # as while it runs
+    _keep(record, 4, tmp_path)
+    shown = capsys.readouterr().out
+    assert f"dlcp train --draw {tmp_path / 'partial.json'}" in shown
+    assert "2 of 4 runs" in shown
+    assert Record.load(tmp_path / "partial.json").runs == Record.load(Path(RECORD)).runs[:2]
 
 
 def test_records_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -138,7 +181,7 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
         "Gloo, no loss",
         "Gloo, 2 % loss",
         "dlcp, 2 % loss",
-        "dlcp bounded, 2 % loss",
+        "dlcp low bits, 2 % loss",
     ]
     clean, *lossy = record.runs
     assert clean.links is None
@@ -152,7 +195,6 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
 def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]
-    words += ["--loss-budget", "0"]
     done = run(*words, "--world-size", "2", "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout  # no terminal, no colours
@@ -160,7 +202,8 @@ def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: 
     assert "epoch  1/1" in done.stdout
     assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
     assert "Over dlcp loss changed no bit of the final weights (1 of 1 runs)." in done.stdout
-    gloo, clean, lossy = Record.load(tmp_path / "out" / "record.json").runs
+    assert "about " in done.stdout
+    gloo, clean, lossy, few = Record.load(tmp_path / "out" / "record.json").runs
     assert gloo.steps == len(gloo.step_s) == len(gloo.communication_s) > 5
     assert [epoch.epoch for epoch in gloo.epochs] == [0, 1]
     assert gloo.last.loss < gloo.epochs[0].loss
@@ -168,6 +211,14 @@ def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: 
     assert len(gloo.cpu_s) == 2
     assert clean.digests == lossy.digests
     assert abs(lossy.last.accuracy - gloo.last.accuracy) < 0.05
+    assert few.replicas_agree
+    assert few.digests != clean.digests
+    assert few.last.loss < few.epochs[0].loss
+    # Two ranks send half of their gradients and half of the sum: in full, or 4 bits and a scale of every 64.
+    exact_bytes = gloo.parameters * 4
+    for one, low, high in ((gloo, 1.0, 1.02), (lossy, 1.02, 1.3), (few, 0.125, 0.25)):
+        assert one.step_bytes is not None
+        assert low * exact_bytes < one.step_bytes < high * exact_bytes, one.run.name
     before, after = clean.totals(), lossy.totals()
     assert before is not None
     assert after is not None
@@ -179,7 +230,7 @@ def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: 
     assert "INJECTED LOSS: 5 % of the packets" in log
     assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
     assert "Handwritten digits" in (tmp_path / "out" / "training.html").read_text()
-    assert not list((tmp_path / "out").glob("*.npy"))
+    assert not list((tmp_path / "out").rglob("*.npy"))
 
 
 def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> None:

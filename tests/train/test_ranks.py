@@ -111,8 +111,10 @@ def test_a_signal_ends_the_program_and_its_ranks(number: signal.Signals, tmp_pat
         assert driver.poll() is None
     children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
     driver.send_signal(number)
-    _, errors = driver.communicate(timeout=PATIENCE_S)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 130, errors
     assert errors == ""
+    assert output.endswith("stopped before the first of 1 runs was over; no record is kept\n")
+    assert not list(tmp_path.rglob("*.npy"))
     assert len(children) == 2
     assert not any(is_running(int(pid)) for pid in children)
