@@ -249,7 +249,7 @@ def _comparison(record: Record, model: str) -> Iterator[str]:
 def _fewer_bytes(record: Record, model: str) -> Iterator[str]:
     """What runs of few bits send and how long their steps are, against Gloo's without loss."""
     reference, others = _reference(record, model)
-    if reference is None or reference.step_bytes is None:
+    if reference is None or not reference.step_bytes:  # not counted; or a rank alone, which sends nothing
         return
     for row in others:
         if row.configuration.recipe != "low_bit" or row.step_bytes is None:
@@ -271,11 +271,13 @@ def _giving_up(record: Record, model: str) -> Iterator[str]:
             mean(sum(getattr(rank, name) for rank in run.gradients) for run in row.runs)
             for name in ("residual_bytes", "written_off_bytes")
         )
-        yield (
+        words = (
             f"{title(model)}: over {row.configuration.name}, {row.abandoned} of the gradients were abandoned "
-            f"(budget {percent(row.configuration.loss_budget)}); {data_size(kept)} of it were still kept at the end, "
-            f"{data_size(gone)} written off."
+            f"(budget {percent(row.configuration.loss_budget)})"
         )
+        if row.configuration.recipe == "dlcp":  # low bits keep what codes leave as well, in one sum
+            words += f"; {data_size(kept)} of it were still kept at the end, {data_size(gone)} written off"
+        yield words + "."
 
 
 def _slowdown(record: Record, model: str) -> Iterator[str]:

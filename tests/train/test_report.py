@@ -119,6 +119,14 @@ def test_what_low_bits_save_is_in_the_table_and_no_error(record: Record) -> None
     assert not any(line.startswith("WRONG") for line in found)
 
 
+def test_a_rank_alone_sends_nothing_and_is_not_compared(record: Record) -> None:
+    alone = with_low_bits(record)
+    for one in alone.runs:
+        one.sent_bytes = [0]
+    assert any(" 0 B " in line for line in table.lines(alone))
+    assert not any("per step" in line for line in table.findings(alone))
+
+
 def test_recipes_are_planned_where_there_is_something_to_compare() -> None:
     def names(mode: str, recipe: str, loss_budget: float = 0.0) -> list[str]:
         runs = plan_runs(mode, ["digits"], "dlcp", 0.01, [0], None, recipe=recipe, loss_budget=loss_budget)
