@@ -105,7 +105,7 @@ def memory_bytes(
         return part * plan.input_chunks, part * plan.output_chunks
     # A chunk that stands alone where others have one per rank is this rank's part.
     of_inputs = collective in ("all_gather", "gather")
-    of_outputs = collective in ("reduce_scatter", "bounded_reduce_scatter", "scatter")
+    of_outputs = collective in ("reduce_scatter", "bounded_reduce_scatter", "coded_reduce_scatter", "scatter")
     own = part_bytes(nbytes, world_size)[rank] if of_inputs or of_outputs else nbytes
     into, out = own if of_inputs else nbytes, own if of_outputs else nbytes
     return into if plan.input_chunks else 0, out if plan.output_chunks else 0
