@@ -93,7 +93,7 @@ def _fill(tensor: torch.Tensor, memory: torch.Tensor) -> None:
 
 def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values: the tensor itself, or a copy."""
-    if _is_memory(tensor):
+    if is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     if tensor.device != _CPU:
@@ -103,7 +103,7 @@ def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that will be filled: the tensor itself, or memory to copy from afterwards."""
-    if _is_memory(tensor):
+    if is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device != _CPU)
@@ -113,7 +113,7 @@ def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
 
 def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values and will be changed."""
-    if _is_memory(tensor):
+    if is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     memory = readable(tensor, what)
@@ -157,7 +157,7 @@ def is_share(part: torch.Tensor, whole: torch.Tensor, rank: int) -> bool:
     return part.data_ptr() == whole.data_ptr() + rank * part.nbytes
 
 
-def _is_memory(tensor: torch.Tensor) -> bool:
+def is_memory(tensor: torch.Tensor) -> bool:
     """Whether the transport can use the tensor as it is."""
     return tensor.is_cpu and tensor.is_contiguous() and type(tensor) in _PLAIN_TYPES and not _is_lazy(tensor)
 

@@ -349,6 +349,11 @@ class Communicator:
         plan = self._plan(None, agree, call, sizes_of(inputs), coded.codec, op)
         coded.check(inputs[self.rank].nbytes)
         if self.size == 1:
+            self._check_open(plan.words, plan.operation)
+            if coded.values is None and sizes_of(outputs) != sizes_of(inputs):
+                raise errors.ArgumentError(
+                    f"outputs have {sizes_of(outputs)} bytes; accepted: {sizes_of(inputs)}, as the inputs"
+                )
             coded.sum_alone(inputs[0], None if coded.values else outputs[0])
             return self._start(plan, None, None, self._options(how))
         return self._start_bounded(plan, inputs, list(outputs), loss, how, coded)

@@ -26,7 +26,7 @@ from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
-from dlcp.torch.tensors import CopyBack, readable, span
+from dlcp.torch.tensors import CopyBack, is_memory, readable, span
 from dlcp.transport.bounded import LossRules, Outcome
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, add_groups, codec_traits, decode_runs, encode_runs
 from dlcp.transport.communicator import Reduction
@@ -99,10 +99,11 @@ class CodedPipeline:
         with torch.no_grad():
             prepared = self._prepare(buffer)
         works = []
-        if prepared.plan.groups:
-            works.append(self._start_coded(buffer, prepared))
-        if len(prepared.exact) or not works:
+        # First what has memory of its own: if the other cannot start, nothing that is used again is under way.
+        if len(prepared.exact) or not prepared.plan.groups:
             works.append(prepared.exact.start(self._state, buffer, prepared, place=1))
+        if prepared.plan.groups:
+            works.insert(0, self._start_coded(buffer, prepared))
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer) -> CodedBuffer:
@@ -119,7 +120,9 @@ class CodedPipeline:
                 summed = torch.empty(0, dtype=torch.uint8)
             else:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
-                owner = self.residual.open(FROM_OWNER, buffer.key, plan.part_stream(rank))
+                average = buffer.call.average
+                unit = buffer.group.size() if average else 1
+                owner = self.residual.open(FROM_OWNER, (buffer.key, average), plan.part_stream(rank), unit)
             output, result, back = self._output(buffer)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
@@ -158,7 +161,13 @@ class CodedPipeline:
         into = buffer.call.into
         if into is None and not buffer.scattered:
             into = buffer.values
-        if into is None or not into.is_cpu or not into.is_contiguous() or into.dtype != buffer.values.dtype:
+        if (
+            into is None
+            or not is_memory(into)
+            or into.is_inference()
+            or into.dtype != buffer.values.dtype
+            or into.numel() != buffer.output_numel
+        ):
             return self._state.buffers.output(buffer)
         return into.detach().view(-1), into, CopyBack()
 

@@ -1,8 +1,8 @@
 """A flat buffer of gradients, reduced over a group by the state's pipeline: where hooks and contexts come in.
 
-The buffer is changed in place up to the collective and read from then on; the result is other memory, which stays valid
-until the next step begins. All ranks call with the same buffers in the same order, as for any collective. A buffer on
-CUDA is copied to pinned memory, where the collective and everything after it run.
+The buffer is changed in place up to the collective and read from then on; the result is the buffer itself or other
+memory, and stays valid until the next step begins. All ranks call with the same buffers in the same order, as for any
+collective. A buffer on CUDA is copied to pinned memory, where the collective and everything after it run.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class GradientExchange:
         scattered: bool,
     ) -> PendingBuffer:
         # Ends the step before, if this is the first buffer of a new one.
-        key = (id(self.communicator), scattered, layout)
+        own = self.communicator
+        key = ((own.name, own.size, own.rank), scattered, layout, buffer.dtype)
         step = self._state.enter(key, call.last_of_step)
         try:
             pending = self._state.pipeline.start(

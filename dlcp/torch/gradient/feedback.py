@@ -50,6 +50,8 @@ class Stream:
     """What `before` is multiplied by, to be in the unit of this step's gradients."""
     opened: bool = False
     """Whether a buffer of this step has it."""
+    unit: int = 1
+    """What one of its values is worth as a contribution: the number of ranks, of a mean that an owner made."""
 
 
 class FeedbackMemory:
@@ -77,17 +79,20 @@ class FeedbackMemory:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
         self._scale = loss_scale
 
-    def open(self, side: str, key: Hashable, layout: Layout) -> Stream:
-        """The stream of a buffer for this step. `key`: the same in every step for buffers of one layout."""
+    def open(self, side: str, key: Hashable, layout: Layout, unit: int = 1) -> Stream:
+        """The stream of a buffer for this step.
+
+        `key`: the same in every step for buffers of one layout. `unit`: see Stream.
+        """
         stream = self._streams.get((side, key))
         if stream is None:
             self._dissolve(side, layout)
-            before = torch.zeros(layout.numel)
-            self._loose[side].scale = self._scale
-            self._loose[side].add_to(before, layout)
-            self._loose[side].end_step()
-            stream = Stream(layout, before, torch.zeros(layout.numel), self._scale)
-            self._streams[side, key] = stream
+            before, after = torch.zeros(layout.numel), torch.zeros(layout.numel)
+            stream = self._streams[side, key] = Stream(layout, before, after, self._scale, unit=unit)
+            self._adopt(side, stream)
+        elif side == FROM_SENDER and self._loose[side].report().elements:
+            # What an owner kept of elements that another rank owns now.
+            self._adopt(side, stream)
         stream.factor = self._scale / stream.scale
         stream.opened = True
         return stream
@@ -99,6 +104,7 @@ class FeedbackMemory:
                 stream.before, stream.after = stream.after, stream.before
                 stream.scale = self._scale
             stream.opened = False
+        self._pass_on()
         return self.report()
 
     def report(self) -> ResidualReport:
@@ -147,15 +153,42 @@ class FeedbackMemory:
         self._loose, self._streams, self._account = loose, {}, Account()
 
     def _dissolve(self, side: str, layout: Layout) -> None:
-        """Streams that no buffer of this step has, and that hold parameters of `layout`, become loose values."""
+        """Streams that no buffer of this step has, and that hold parameters of `layout`, become loose values.
+
+        Owners' become the sender's: their elements may have another owner now, and any rank may add to a sum.
+        """
         names = set(layout.names())
+        sides = SIDES if side == FROM_SENDER else (side,)
         for key, stream in list(self._streams.items()):
-            if key[0] == side and not stream.opened and names.intersection(stream.layout.names()):
+            if key[0] in sides and not stream.opened and names.intersection(stream.layout.names()):
                 del self._streams[key]
-                _put(self._loose[side], stream)
+                if key[0] == FROM_OWNER:
+                    _put(self._loose[FROM_SENDER], stream, stream.unit)
+                else:
+                    _put(self._loose[key[0]], stream)
+
+    def _adopt(self, side: str, stream: Stream) -> None:
+        """Loose values of a stream's elements become the stream's."""
+        loose = self._loose[side]
+        loose.scale = stream.scale
+        loose.add_to(stream.before, stream.layout)
+        loose.end_step()
+
+    def _pass_on(self) -> None:
+        """What was loaded for an owner, and belongs to no part that this rank adds: its sender's from now on."""
+        if FROM_OWNER not in self._loose or not self._loose[FROM_OWNER].report().elements:
+            return
+        units = [one.unit for (side, _), one in self._streams.items() if side == FROM_OWNER]
+        if not units:
+            return
+        left, kept = self._loose[FROM_OWNER].state_dict(), self._loose[FROM_SENDER].state_dict()
+        for batch in left["batches"]:
+            batch["factor"] *= max(units)
+        self._loose[FROM_SENDER].load_state_dict(kept | {"batches": kept["batches"] + left["batches"]})
+        self._loose[FROM_OWNER] = ResidualMemory(_WHOLE)
 
 
-def _put(memory: ResidualMemory, stream: Stream) -> None:
-    memory.scale = stream.scale
+def _put(memory: ResidualMemory, stream: Stream, unit: int = 1) -> None:
+    memory.scale = stream.scale / unit
     memory.keep(stream.before, stream.layout, [(one.begin, one.end) for one in stream.layout.segments])
     memory.end_step()
