@@ -265,7 +265,8 @@ def _render_gradients(text: _Text, accounts: Mapping[str, Any]) -> None:
         ("norm", "residual_norm", "L2 norm of what waits, unscaled."),
         ("age", "residual_age_steps", "Steps that the oldest of it has waited."),
     ):
-        rows = [(labels, residual[key]) for labels, residual in keeping]
+        # A recipe that keeps every value does not count their norm.
+        rows = [(labels, residual[key]) for labels, residual in keeping if residual[key] is not None]
         text.family(f"dlcp_gradient_{name}", "gauge", words, rows)
 
 

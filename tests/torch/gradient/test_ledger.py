@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,5 +189,10 @@ def test_metrics_have_the_account_as_long_as_it_lives() -> None:
         # Nothing is kept under another fill.
         assert 'dlcp_gradient_residual_bytes{rank="0",gradients="model #2"}' not in text
         assert 'dlcp_gradient_steps_total{rank="0",gradients="model #2"} 0' in text
+        # Some recipes do not count the norm of what waits.
+        other.end_step(replace(_report(), norm=None))
+        text = render(job.metrics.snapshot())
+        assert 'dlcp_gradient_residual_bytes{rank="0",gradients="model #2"} 8' in text
+        assert 'dlcp_gradient_residual_norm{rank="0",gradients="model #2"}' not in text
         del ledger, other
         assert job.metrics.snapshot()["gradients"] == {}
