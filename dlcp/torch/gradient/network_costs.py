@@ -2,27 +2,23 @@
 
 RedSync (arXiv 1808.04357) leaves values out only where choosing and gathering takes less time than a sum of all.
 Latency and rate are the transport's own: half the smoothed round-trip time, and the window in a round trip, of the
-slowest peer; the time of a choice is measured. A rank that decided otherwise than the others would call another
-collective, so the ranks take the largest of what they measured: an all-reduce of three numbers beside the buffers of a
-step, which counts from the next step on. No step waits for it. Until then nothing is left out.
+slowest peer; the time of a choice is measured. All ranks take the largest of what they measured, a step later
+(agreement.py). Until then nothing is left out.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from dlcp.torch.tensors import span
-from dlcp.transport.communicator import DataType, Reduction
+from dlcp.torch.gradient.agreement import Agreement
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.pipeline import GradientBuffer
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
-    from dlcp.transport.work import Work
 
 _VALUE_BYTES = 4
 
@@ -32,7 +28,7 @@ class NetworkCosts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: dict[ProcessGroup, _Agreement] = {}
+        self._groups: dict[ProcessGroup, _Group] = {}
         self._choice_s = 0.0
 
     def begin_step(self, buffer: GradientBuffer) -> None:
@@ -41,13 +37,16 @@ class NetworkCosts:
         Blocks if the collective that was started a step ago is still pending. Raises the collective's errors.
         """
         with self._lock:
-            agreement = self._groups.setdefault(buffer.group, _Agreement())
-            if agreement.step == buffer.step:
+            known = self._groups.get(buffer.group)
+            if known is None:
+                known = self._groups[buffer.group] = _Group(Agreement(buffer.group, "costs"))
+            if known.step == buffer.step:
                 return
-            agreement.step = buffer.step
-        agreement.learn()
-        latency_s, byte_s = _measured(buffer.group.communicator)
-        agreement.start(buffer.group.private_communicator("costs"), latency_s, byte_s, self._choice_s)
+            known.step = buffer.step
+        if figures := known.agreement.learn():
+            latency_s, byte_s, choice_s = map(max, zip(*figures, strict=True))
+            known.costs = latency_s, byte_s, choice_s
+        known.agreement.tell([*_measured(buffer.group.communicator), self._choice_s])
 
     def note_choice(self, numel: int, seconds: float) -> None:
         """So long a choice from so many elements took."""
@@ -56,8 +55,8 @@ class NetworkCosts:
 
     def dense_is_cheaper(self, group: ProcessGroup, numel: int, frame_bytes: int) -> bool:
         """Whether the sum of `numel` float32 takes less time than frames of this length. The same on all ranks."""
-        agreement = self._groups.get(group)
-        costs = None if agreement is None else agreement.costs
+        known = self._groups.get(group)
+        costs = None if known is None else known.costs
         return costs is None or dense_is_cheaper(costs, numel, frame_bytes, group.size())
 
 
@@ -75,25 +74,13 @@ def dense_is_cheaper(costs: Costs, numel: int, frame_bytes: int, ranks: int) -> 
     return dense_s <= sparse_s
 
 
-class _Agreement:
+@dataclass(slots=True)
+class _Group:
     """What the ranks of one group know."""
 
-    def __init__(self) -> None:
-        self.step = -1
-        self.costs: Costs | None = None
-        self._under_way: tuple[Work, torch.Tensor] | None = None
-
-    def start(self, communicator: Communicator, *measured: float) -> None:
-        shared = torch.tensor(measured, dtype=torch.float64)
-        work = communicator.all_reduce(span(shared), DataType.f64, Reduction.MAX, keep=shared)
-        self._under_way = work, shared
-
-    def learn(self) -> None:
-        if self._under_way is not None:
-            (work, shared), self._under_way = self._under_way, None
-            work.wait()
-            latency_s, byte_s, choice_s = shared.tolist()
-            self.costs = latency_s, byte_s, choice_s
+    agreement: Agreement
+    step: int = -1
+    costs: Costs | None = None
 
 
 def _measured(communicator: Communicator) -> tuple[float, float]:
