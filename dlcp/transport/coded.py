@@ -9,7 +9,8 @@ too, gets that code. So all replicas decode the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlcp import _native
@@ -42,8 +43,14 @@ def codec_traits(codec: object) -> _native.CodecTraits:
     return CODECS[codec]
 
 
-def group_parts(groups: int, size: int) -> list[tuple[int, int]]:
-    """First group and end of the part that each of `size` ranks adds: as equal as whole groups can be."""
+def group_parts(groups: int, size: int, shares: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """First group and end of the part that each of `size` ranks adds: as equal as whole groups can be.
+
+    `shares`: by rank, what part of the groups it adds, of the sum of all shares; whole groups, some perhaps none.
+    """
+    if shares is not None:
+        ends = [groups * end // sum(shares) for end in itertools.accumulate(shares, initial=0)]
+        return list(itertools.pairwise(ends))
     step, rest = divmod(groups, size)
     ends = [step * rank + min(rank, rest) for rank in range(size + 1)]
     return [(ends[rank], ends[rank + 1]) for rank in range(size)]

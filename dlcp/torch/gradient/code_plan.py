@@ -65,11 +65,12 @@ def plan_of(
     parts: Sequence[Range],
     *,
     scattered: bool,
+    shares: Sequence[int] | None = None,
     group_values: int = GROUP_VALUES,
 ) -> CodePlan:
     """The plan of buffers of a layout. `parts`: elements by rank; `scattered`: each rank wants its part alone.
 
-    Of an all-reduce the groups are split evenly, wherever parts begin.
+    Of an all-reduce the groups are split in these `shares` of ranks (None: evenly), wherever parts begin.
     """
     runs: list[tuple[int, int, int]] = []
     segments: list[Segment] = []
@@ -82,7 +83,7 @@ def plan_of(
             segments.append(Segment(piece.segment.name, piece.offset, groups * group_values, count))
             groups += -(-count // group_values)
         ends.append(groups)
-    by_rank = group_parts(groups, len(parts))
+    by_rank = group_parts(groups, len(parts), shares)
     if scattered:
         by_rank = list(zip([0, *ends[:-1]], ends, strict=True))
     exact, counts = _rest(runs, parts)

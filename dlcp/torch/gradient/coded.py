@@ -24,6 +24,7 @@ from dlcp.torch.gradient.code_importance import importance_by_scales
 from dlcp.torch.gradient.code_plan import CodePlan, plan_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import CopyBack, is_memory, readable, span
@@ -79,7 +80,8 @@ class CodedPipeline:
         self.residual = FeedbackMemory()
         """What codes left, which waits for the next step."""
         self._budget = StepBudget(loss_cap=options.loss_cap, whole_step=options.budget_scope == "step")
-        self._plans: dict[Hashable, CodePlan] = {}
+        self._owners = OwnerShares() if options.owners == "by_link" else None
+        self._plans: dict[tuple[Hashable, Shares | None], CodePlan] = {}
 
     # --- a step ---------------------------------------------------------------------------------------------
 
@@ -96,8 +98,10 @@ class CodedPipeline:
     # --- a buffer -------------------------------------------------------------------------------------------
 
     def start(self, buffer: GradientBuffer) -> PendingBuffer:
+        # Of a reduce-scatter each rank has asked for its own part.
+        shares = None if self._owners is None or buffer.scattered else self._owners.of_step(buffer)
         with torch.no_grad():
-            prepared = self._prepare(buffer)
+            prepared = self._prepare(buffer, shares)
         works = []
         # First what has memory of its own: if the other cannot start, nothing that is used again is under way.
         if len(prepared.exact) or not prepared.plan.groups:
@@ -106,9 +110,9 @@ class CodedPipeline:
             works.insert(0, self._start_coded(buffer, prepared))
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
-    def _prepare(self, buffer: GradientBuffer) -> CodedBuffer:
+    def _prepare(self, buffer: GradientBuffer, shares: Shares | None) -> CodedBuffer:
         state, codec, rank = self._state, self._codec, buffer.rank
-        plan = self._plan(buffer)
+        plan = self._plan(buffer, shares)
         memory = readable(buffer.values, "gradients")
         with state.lock:
             coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU)
@@ -122,7 +126,8 @@ class CodedPipeline:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
-                owner = self.residual.open(FROM_OWNER, (buffer.key, average), plan.part_stream(rank), unit)
+                key = (buffer.key, average, shares)
+                owner = self.residual.open(FROM_OWNER, key, plan.part_stream(rank), unit)
             output, result, back = self._output(buffer)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
@@ -171,8 +176,8 @@ class CodedPipeline:
             return self._state.buffers.output(buffer)
         return into.detach().view(-1), into, CopyBack()
 
-    def _plan(self, buffer: GradientBuffer) -> CodePlan:
-        plan = self._plans.get(buffer.key)
+    def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> CodePlan:
+        plan = self._plans.get((buffer.key, shares))
         if plan is None:
             coded = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
             plan = plan_of(
@@ -180,10 +185,11 @@ class CodedPipeline:
                 lambda segment: coded and not is_exact(segment, self._state),
                 buffer.parts,
                 scattered=buffer.scattered,
+                shares=shares,
             )
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
-            self._plans[buffer.key] = plan
+            self._plans[buffer.key, shares] = plan
         return plan
 
     def _loss(

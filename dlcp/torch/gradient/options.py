@@ -42,6 +42,9 @@ class GradientOptions:
     """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
     these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:
     "same_sign"."""
+    owners: Literal["even", "by_link"] = "even"
+    """Who adds how much under "low_bit": ranks behind slow links less, so that they send less (owner_shares.py); "even":
+    all alike. Of all-reduces, not of reduce-scatters."""
     density: float | None = None
     """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk", 0.001
     under "redsync", 0.15 under "gradientflow". What does not travel waits."""
@@ -111,6 +114,7 @@ class GradientOptions:
         checks.text("recipe", self.recipe, "the name of a recipe")
         if self.codec is not None and self.codec not in SPARSE_CODECS:
             codec_traits(self.codec)
+        checks.choice("owners", self.owners, ("even", "by_link"))
         if self.density is not None:
             checks.number("density", self.density, 0, 1, above=True)
         if self.selector is not None:
