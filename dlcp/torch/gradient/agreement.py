@@ -46,4 +46,4 @@ class Agreement:
             return None
         (work, gathered), self._under_way = self._under_way, None
         work.wait()
-        return gathered.tolist()  # type: ignore[no-any-return]
+        return gathered.tolist()

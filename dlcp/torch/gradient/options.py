@@ -43,8 +43,8 @@ class GradientOptions:
     these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:
     "same_sign"."""
     owners: Literal["even", "by_link"] = "even"
-    """Who adds how much under "low_bit": ranks behind slow links less, so that they send less (owner_shares.py); "even":
-    all alike. Of all-reduces, not of reduce-scatters."""
+    """Who adds how much under "low_bit": ranks behind slow links less, so that they send less (owner_shares.py), or all
+    alike. Of all-reduces, not of reduce-scatters."""
     density: float | None = None
     """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk", 0.001
     under "redsync", 0.15 under "gradientflow". What does not travel waits."""
