@@ -4,6 +4,9 @@
     owner: sum of codes / ranks + its kept -> code -> to all; its kept = what that leaves
     all, the owner too, decode the same code: replicas are bit-identical
 
+In the first `warmup_steps` values have 8 bits. There 4 bits, with what they leave or without, can lead an optimizer that
+divides by running means, such as Adam, to a worse place, from which it is slow to come back (bench time_to_loss).
+
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
 Exchange: coded all-reduce or reduce-scatter, whose result is not coded. Small parameters, those of one dimension,
@@ -29,7 +32,15 @@ from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import CopyBack, is_memory, readable, span
 from dlcp.transport.bounded import LossRules, Outcome
-from dlcp.transport.coded import GROUP_VALUES, CodedRules, add_groups, codec_traits, decode_runs, encode_runs
+from dlcp.transport.coded import (
+    GROUP_VALUES,
+    CodecTraits,
+    CodedRules,
+    add_groups,
+    codec_traits,
+    decode_runs,
+    encode_runs,
+)
 from dlcp.transport.communicator import Reduction
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -40,6 +51,10 @@ if TYPE_CHECKING:
 
 CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """Types that are coded; float64 travels exactly."""
+WARMUP_CODEC = "int8"
+"""In the first steps, of codecs with fewer bits."""
+WARMUP_STEPS = 20
+"""If no other number is given."""
 _CPU = torch.device("cpu")
 _PLANS_MAX = 1024
 
@@ -48,6 +63,7 @@ _PLANS_MAX = 1024
 class CodedBuffer(PreparedBuffer):
     """A prepared buffer with its codes. `memory` is the coded contribution."""
 
+    codec: CodecTraits
     plan: CodePlan
     summed: torch.Tensor
     """uint8: the coded result; of a reduce-scatter, nothing."""
@@ -71,7 +87,10 @@ class CodedPipeline:
     def __init__(self, state: GradientState) -> None:
         self._state = state
         options = self._options = state.options
-        self._codec = codec_traits(options.codec or "int4")
+        self._codec = self._warmup_codec = codec_traits(options.codec or "int4")
+        if self._codec.bits < codec_traits(WARMUP_CODEC).bits:
+            self._warmup_codec = codec_traits(WARMUP_CODEC)
+        self._warmup_steps = WARMUP_STEPS if options.warmup_steps is None else options.warmup_steps
         if not self._codec.is_scaled and options.may_lose:
             raise ArgumentError(
                 f"loss_budget is {options.loss_budget} with codec {self._codec.name}, whose groups have no scale that "
@@ -97,6 +116,9 @@ class CodedPipeline:
 
     # --- a buffer -------------------------------------------------------------------------------------------
 
+    def _codec_of(self, step: int) -> CodecTraits:
+        return self._warmup_codec if step < self._warmup_steps else self._codec
+
     def start(self, buffer: GradientBuffer) -> PendingBuffer:
         # Of a reduce-scatter each rank has asked for its own part.
         shares = None if self._owners is None or buffer.scattered else self._owners.of_step(buffer)
@@ -111,7 +133,7 @@ class CodedPipeline:
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer, shares: Shares | None) -> CodedBuffer:
-        state, codec, rank = self._state, self._codec, buffer.rank
+        state, codec, rank = self._state, self._codec_of(buffer.step), buffer.rank
         plan = self._plan(buffer, shares)
         memory = readable(buffer.values, "gradients")
         with state.lock:
@@ -141,7 +163,7 @@ class CodedPipeline:
                 sender.after.data_ptr(),
                 sender.factor,
             )
-        loss, budget_bytes = self._loss(buffer, plan, coded)
+        loss, budget_bytes = self._loss(buffer, codec, plan, coded)
         return CodedBuffer(
             key=buffer.key,
             layout=buffer.layout,
@@ -151,6 +173,7 @@ class CodedPipeline:
             result=result,
             back=back,
             factor=buffer.call.factor,
+            codec=codec,
             plan=plan,
             summed=summed,
             values=values,
@@ -193,19 +216,19 @@ class CodedPipeline:
         return plan
 
     def _loss(
-        self, buffer: GradientBuffer, plan: CodePlan, coded: torch.Tensor
+        self, buffer: GradientBuffer, codec: CodecTraits, plan: CodePlan, coded: torch.Tensor
     ) -> tuple[LossRules | None, int]:
         """What a contribution may lose, and how many bytes that is."""
         if not self._options.may_lose or not plan.groups:
             return None, 0
-        unit, own = self._codec.group_bytes, plan.parts[buffer.rank]
+        unit, own = codec.group_bytes, plan.parts[buffer.rank]
         sent_bytes = (plan.groups - own[1] + own[0]) * unit
         allowed = sum(one.count * self._options.budget_of(one.name) for one in plan.stream.segments)
         with self._state.lock:
             ratio = self._budget.give(buffer.key, sent_bytes, allowed / max(1, plan.stream.numel))
         importance = importance_by_scales(
             coded,
-            self._codec,
+            codec,
             plan.parts,
             [
                 0 if rank == buffer.rank else buffer.communicator.block_bytes(rank, unit)
@@ -219,22 +242,17 @@ class CodedPipeline:
 
     def _start_coded(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
         name = "coded_reduce_scatter" if buffer.scattered else "coded_all_reduce"
-        inputs = self._spans(prepared.memory, prepared.plan)
+        inputs, codec = _spans(prepared, prepared.memory), prepared.codec.name
         op = Reduction.AVG if buffer.call.average else Reduction.SUM
         with self._state.starting(buffer, name, prepared) as (communicator, how):
             if prepared.values is not None:
-                rules = CodedRules(self._codec.name, values=span(prepared.values))
+                rules = CodedRules(codec, values=span(prepared.values))
                 return communicator.coded_reduce_scatter(inputs, rules, op, loss=prepared.loss, **how)
             owner = prepared.owner
             assert owner is not None
-            rules = CodedRules(self._codec.name, span(owner.before), span(owner.after), owner.factor)
-            outputs = self._spans(prepared.summed, prepared.plan)
+            rules = CodedRules(codec, span(owner.before), span(owner.after), owner.factor)
+            outputs = _spans(prepared, prepared.summed)
             return communicator.coded_all_reduce(outputs, inputs, rules, op, loss=prepared.loss, **how)
-
-    def _spans(self, memory: torch.Tensor, plan: CodePlan) -> list[Span]:
-        """Each rank's part of coded memory."""
-        unit, whole = self._codec.group_bytes, span(memory)
-        return [whole.part(begin * unit, (end - begin) * unit) for begin, end in plan.parts]
 
     # --- its end --------------------------------------------------------------------------------------------
 
@@ -255,14 +273,14 @@ class CodedPipeline:
 
     def _keep_lost(self, prepared: CodedBuffer, outcome: Outcome) -> None:
         """What was abandoned of the contribution: its code is added to what the code left, and is the value again."""
-        unit = self._codec.group_bytes
+        codec = prepared.codec
         for abandoned in outcome.sent:
             for begin, end in abandoned.ranges():
                 add_groups(
-                    self._codec.codec,
+                    codec.codec,
                     prepared.memory.data_ptr() + begin,
-                    (end - begin) // unit,
-                    prepared.sender.after.data_ptr() + begin // unit * GROUP_VALUES * 4,
+                    (end - begin) // codec.group_bytes,
+                    prepared.sender.after.data_ptr() + begin // codec.group_bytes * GROUP_VALUES * 4,
                 )
 
     def _decode(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
@@ -275,13 +293,13 @@ class CodedPipeline:
                 output[begin - origin : begin - origin + count] = prepared.values[at : at + count]
             return
         wide = output if output.dtype == torch.float32 else torch.empty(output.numel())
-        decode_runs(self._codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
+        decode_runs(prepared.codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
         if wide is not output:
             for begin, count, _ in plan.runs.tolist():
                 output[begin : begin + count] = wide[begin : begin + count]
 
     def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
-        unit, own = self._codec.group_bytes, prepared.plan.parts[buffer.rank]
+        unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]
         contributed = (prepared.plan.groups - own[1] + own[0]) * unit
         self._state.ledger.enter(
             prepared.name,
@@ -315,3 +333,9 @@ class CodedPipeline:
             for batch in state["residual"][side]["batches"]
             for name in batch["names"]
         }
+
+
+def _spans(prepared: CodedBuffer, memory: torch.Tensor) -> list[Span]:
+    """Each rank's part of coded memory."""
+    unit, whole = prepared.codec.group_bytes, span(memory)
+    return [whole.part(begin * unit, (end - begin) * unit) for begin, end in prepared.plan.parts]

@@ -15,7 +15,7 @@ class Density:
 
     def __init__(self, options: GradientOptions, usual: float) -> None:
         self._density = usual if options.density is None else options.density
-        self._warmup_steps = options.warmup_steps
+        self._warmup_steps = options.warmup_steps or 0
         self._dense_warmup = options.warmup == "dense"
 
     def of(self, step: int) -> float:

@@ -65,7 +65,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "low_bit": Recipe(
             "few bits for every value, and what they leave is sent a step later",
             CodedPipeline,
-            frozenset(_ANY | _BUDGET | {"codec", "owners"}),
+            frozenset(_ANY | _BUDGET | {"codec", "owners", "warmup_steps"}),
         ),
         "mstopk": Recipe(
             "the largest values of a buffer, and the rest waits",

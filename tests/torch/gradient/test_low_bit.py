@@ -18,7 +18,7 @@ from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, layout_of, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, flat, net
 
-LOW: dict[str, Any] = {"recipe": "low_bit", "small_numel": 0}
+LOW: dict[str, Any] = {"recipe": "low_bit", "small_numel": 0, "warmup_steps": 0}
 
 
 def whole_numbers(numel: int, step: int, rank: int | None = None) -> torch.Tensor:
