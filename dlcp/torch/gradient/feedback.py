@@ -66,7 +66,8 @@ class FeedbackMemory:
         self._streams: dict[tuple[str, Hashable], Stream] = {}
         # Of no stream: loaded, or dissolved.
         self._loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
-        self._account = Account()
+        self._dropped = Account()
+        self._skipped = 0
 
     # --- a step ---------------------------------------------------------------------------------------------
 
@@ -104,21 +105,22 @@ class FeedbackMemory:
                 stream.before, stream.after = stream.after, stream.before
                 stream.scale = self._scale
             stream.opened = False
+        self._skipped += not applied
         self._pass_on()
         return self.report()
 
     def report(self) -> ResidualReport:
         """What is kept; without its norm, which would read all of it."""
         elements = sum(segment.count for one in self._streams.values() for segment in one.layout.segments)
-        written_off = self._account.written_off()
+        loose = [each.report() for each in self._loose.values()]
         return ResidualReport(
-            nbytes=4 * elements,
-            elements=elements,
+            nbytes=4 * elements + sum(each.nbytes for each in loose),
+            elements=elements + sum(each.elements for each in loose),
             norm=None,
-            age=1 if elements else 0,
+            age=max([1 if elements else 0, *(each.age for each in loose)]),
             step=Account().written_off(),
-            total=written_off,
-            skipped=0,
+            total=self._dropped.written_off(),
+            skipped=self._skipped,
         )
 
     # --- what outlives the run ------------------------------------------------------------------------------
@@ -129,9 +131,19 @@ class FeedbackMemory:
         for stream in self._streams.values():
             for segment in stream.layout.segments:
                 if chosen is None or segment.name in chosen:
-                    stream.before[segment.begin : segment.end] = 0.0
+                    values = stream.before[segment.begin : segment.end]
+                    norm = float(torch.linalg.vector_norm(values, dtype=torch.float64)) / stream.scale
+                    self._dropped.note_dropped(segment.count, 4 * segment.count, norm**2)
+                    values.zero_()
         for loose in self._loose.values():
+            before = loose.report()
             loose.reset(chosen)
+            now = loose.report()
+            self._dropped.note_dropped(
+                before.elements - now.elements,
+                before.nbytes - now.nbytes,
+                max(0.0, (before.norm or 0.0) ** 2 - (now.norm or 0.0) ** 2),
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """By side, what ResidualMemory.state_dict() says. Between steps."""
@@ -150,7 +162,7 @@ class FeedbackMemory:
         loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
         for side in self._sides:
             loose[side].load_state_dict(state[side])
-        self._loose, self._streams, self._account = loose, {}, Account()
+        self._loose, self._streams, self._dropped, self._skipped = loose, {}, Account(), 0
 
     def _dissolve(self, side: str, layout: Layout) -> None:
         """Streams that no buffer of this step has, and that hold parameters of `layout`, become loose values.

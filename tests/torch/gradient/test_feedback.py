@@ -1,0 +1,55 @@
+"""What codes leave, and how much of it there is; who gets it, test_low_bit.py and test_conformance.py ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory
+from dlcp.torch.gradient.layout import Layout
+
+WHOLE = Layout.of([("a", 60), ("b", 40)])
+
+
+def filled() -> FeedbackMemory:
+    """After a step in which 3 was left of each of 100 values of a sender, and 4 of each of an owner's 40."""
+    memory = FeedbackMemory()
+    memory.begin_step(2.0)
+    memory.open(FROM_SENDER, "buffer", WHOLE).after.fill_(6.0)
+    memory.open(FROM_OWNER, "buffer", Layout.of([("b", 40)])).after.fill_(8.0)
+    memory.end_step(applied=True)
+    return memory
+
+
+def test_the_report_counts_what_streams_keep_and_what_none_has() -> None:
+    memory = filled()
+    assert memory.report().elements == 140
+    # Another buffer has the parameters now: the old streams' values are the sender's, some of them in no stream.
+    memory.begin_step(2.0)
+    memory.open(FROM_SENDER, "part", Layout.of([("b", 40)]))
+    memory.end_step(applied=False)
+    report = memory.report()
+    assert report.elements == 40 + 60  # of b, what both sides left is one value; a waits
+    assert report.nbytes == 4 * report.elements
+    assert report.skipped == 1
+
+
+def test_what_is_reset_is_written_off() -> None:
+    memory = filled()
+    memory.reset(["b"])
+    total = memory.report().total
+    assert total.dropped_elements == 80
+    assert total.dropped_norm == pytest.approx((40 * 9 + 40 * 16) ** 0.5)
+    memory.reset(None)
+    assert memory.report().total.dropped_norm == pytest.approx((100 * 9 + 40 * 16) ** 0.5)
+    assert not any(value.any() for value in (each.before for each in memory._streams.values()))
+
+
+def test_what_waits_in_no_stream_is_written_off_too() -> None:
+    memory = filled()
+    saved = memory.state_dict()
+    memory = FeedbackMemory()
+    memory.load_state_dict(saved)
+    assert memory.report().elements == 140
+    memory.reset(["a"])
+    assert memory.report().total.dropped_norm == pytest.approx((60 * 9) ** 0.5)
+    assert memory.report().elements == 80
