@@ -214,8 +214,8 @@ def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: 
     assert few.replicas_agree
     assert few.digests != clean.digests
     assert few.last.loss < few.epochs[0].loss
-    # Two ranks send half of their gradients and half of the sum: in full, or, in these first steps, 8 bits and a scale of
-    # every 64.
+    # Two ranks send half of their gradients and half of the sum: in full, or, in these first steps, 8 bits and a scale
+    # of every 64.
     exact_bytes = gloo.parameters * 4
     for one, low, high in ((gloo, 1.0, 1.02), (lossy, 1.02, 1.3), (few, 0.25, 0.35)):
         assert one.step_bytes is not None
