@@ -12,65 +12,37 @@ reduction, root and sizes): it names a rank that calls something else, and sums 
 first failure ends what is under way on every member, and later calls raise GroupFailedError.
 
 After an error memory that was to be filled may hold old values, new ones or partial sums; memory that is only read
-never changes. Closing waits a few seconds for operations under way; it is no barrier, and does not depend on other
-ranks.
+never changes. How a group is started, fails and is closed: membership.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Unpack
 
-from dlcp import _native, errors
-from dlcp.checks import integer, refusal
+from dlcp import errors
+from dlcp.checks import refusal
 from dlcp.transport.bounded import LossRules
-from dlcp.transport.call_log import CallLog
 from dlcp.transport.call_options import (
     TRAFFIC_CLASS_MAX,
-    CallOptions,
     CollectiveKeywords,
     MessageKeywords,
-    call_options,
 )
-from dlcp.transport.calls import Call, Calls, check_span, sizes_of
+from dlcp.transport.calls import Call, check_span, sizes_of
 from dlcp.transport.coded import CodedRules, codec_traits
-from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
-from dlcp.transport.failures import group_failed, is_of_the_group
-from dlcp.transport.local_memory import copy, scale, temporary
-from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
-from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
+from dlcp.transport.local_memory import scale, temporary
+from dlcp.transport.membership import Membership
+from dlcp.transport.plan import Plan
+from dlcp.transport.schedule_memory import even_parts
 from dlcp.transport.span import Span
-from dlcp.transport.store import Store
-from dlcp.transport.work import ManyWorks, Work, WorkGroup
-
-if TYPE_CHECKING:
-    from dlcp.transport.job import Job
+from dlcp.transport.work import Work
 
 __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 
-# Plans kept per group; beyond it all are made again, which costs some 50 us each.
-_PLANS_MAX = 4096
-# The native sequence number has 32 bits, of which a tag carries 20.
-_SEQUENCE_MASK = (1 << 32) - 1
-# So many members' addresses are read when the group first communicates, so that later errors can name them. The first
-# members: the store is usually served on their host, and is lost with it.
-_LOOKED_UP_MAX = 16
-# Above this number of remembered operations, those that are over are dropped, even behind an older pending one.
-_SWEEP_AT = 1024
-# How long close() waits for operations under way.
-_CLOSE_S = 5.0
-# How often, and at what interval, to retry opening a number while the previous group with it is still closing.
-_OPEN_TRIES = 100
-_OPEN_PAUSE_S = 0.01
 
-
-class Communicator:
+class Communicator(Membership):
     """This rank's end of a group. Made by Job.open_communicator; any thread may use it.
 
     Keyword arguments of all operations: see CallOptions. Of all collectives also: `algorithm`: a name of
@@ -80,75 +52,6 @@ class Communicator:
     They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
     on first use of a peer what Job.connect raises. They do not block but for that.
     """
-
-    def __init__(
-        self,
-        job: Job,
-        name: str,
-        members: tuple[int, ...],
-        number: int | None,
-        store: Store,
-        timeout_s: float,
-        *,
-        limit_bytes: int = MAX_MESSAGE_BYTES,
-    ) -> None:
-        self.job = job
-        """The job it belongs to."""
-        self.name = name
-        """Its name, the same on all members."""
-        self.members = members
-        """Ranks in the job, by rank in the group."""
-        self.rank = members.index(job.rank)
-        """This rank in the group."""
-        self.size = len(members)
-        """How many members there are."""
-        self.number = number
-        """The group's number in message tags; None: it has one member."""
-        self.timeout_s = timeout_s
-        """Default timeout of operations, seconds. May be changed."""
-        self._runtime = job.endpoint.runtime
-        self._calls = Calls(name, members, self.rank, limit_bytes)
-        self._planner = Planner(members, self.rank, number, job.settings.algorithm, limit_bytes)
-        self._limit_bytes = limit_bytes
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._log = CallLog()
-        self._recorder = job.recorder
-        self._record = job.recorder.open_group(name, members)
-        self._diagnosis = Diagnosis(job, name, members, store, self._log)
-        self._group = WorkGroup(
-            name, self.rank, self._explain, self._diagnosis.wait_timeout, job.endpoint.dispatcher.add
-        )
-        self._lock = threading.Lock()
-        self._sequence = 0
-        self._messages = 0
-        self._under_way: deque[_native.Collective] = deque()
-        self._sweep_at = _SWEEP_AT
-        self._failed: errors.DlcpError | None = None
-        self._failure_lock = threading.Lock()
-        self._reason = ""
-        self._closed = False
-        if number is not None:
-            self._open(number)
-
-    def __repr__(self) -> str:
-        state = ", closed" if self._closed else ", failed" if self._failed is not None else ""
-        return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}{state}>"
-
-    @property
-    def sequence(self) -> int:
-        """How many collectives this rank has started; single messages are not counted."""
-        return self._sequence
-
-    @property
-    def failed(self) -> errors.DlcpError | None:
-        """The first failure of the group that this rank has seen, or None."""
-        return self._failed
-
-    @property
-    def under_way(self) -> int:
-        """How many operations of this rank are not over."""
-        with self._lock:
-            return sum(not collective.over for collective in self._under_way)
 
     # ---- reducing ----
 
@@ -384,20 +287,6 @@ class Communicator:
                 )
         return self._runtime.block_bytes(member, unit_bytes)
 
-    def reserve(self, count: int) -> int:
-        """Takes the next `count` numbers of collectives, the first of which it returns, for the argument `sequence`.
-
-        All ranks call it at the same place among their collectives. Each number is used once, for the same collective
-        on all ranks, but in whatever order each rank likes.
-        """
-        return self._take(integer("count", count, 0))
-
-    def _take(self, count: int) -> int:
-        with self._lock:
-            first = self._sequence
-            self._sequence = first + count
-        return first
-
     # ---- moving ----
 
     def all_gather(
@@ -533,139 +422,6 @@ class Communicator:
             self._calls.check_other("source", source)
         return self._message("receive", data, source, tag, self._options(how))
 
-    # ---- ending ----
-
-    def abort(self, reason: str = "") -> None:
-        """Gives up everything under way, here and on the other members; later calls raise GroupFailedError.
-
-        Waiters raise CollectiveAbortedError. Does not block. Again, or of a closed group: nothing.
-        """
-        with self._failure_lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._reason = reason
-            if self._failed is None:
-                error = errors.CollectiveAbortedError(
-                    f"group {self.name} was aborted by this rank{f': {reason}' if reason else ''}"
-                )
-                error.group = self.name
-                error.culprit = self.job.rank
-                self._failed = error
-        self._leave(tell=True)
-
-    def close(self) -> None:
-        """Leaves the group. Again: nothing.
-
-        Waits a few seconds for operations under way, so that other ranks receive what they still expect from this one.
-        Operations that are not over then end with CollectiveAbortedError, here and on the other members. A rank with
-        nothing under way sends nothing: the others may still work on what this rank has finished.
-        """
-        with self._failure_lock:
-            if self._closed:
-                return
-            self._closed = True
-        end = time.monotonic() + _CLOSE_S
-        with self._lock:
-            under_way = list(self._under_way)
-        orderly = True
-        with contextlib.suppress(errors.ClosedError, errors.ForkError):
-            for collective in under_way:
-                left_s = max(0.0, end - time.monotonic()) if self._failed is None else 0.0
-                orderly = collective.wait(left_s) and orderly
-        if not orderly:
-            self._reason = "close() with operations under way"
-        self._leave(tell=not orderly)
-
-    def _leave(self, *, tell: bool) -> None:
-        self._recorder.close_group(self._record)
-        if self.number is None:
-            return
-        with contextlib.suppress(errors.ClosedError, errors.ForkError):
-            self._runtime.close_group(self.number, tell)
-        self.job.release_number(self.number)
-
-    # ---- starting ----
-
-    def _open(self, number: int) -> None:
-        """Opens the native group. A closed group that had the number may hold it for another moment."""
-        for _ in range(_OPEN_TRIES):
-            if self._runtime.open_group(number, list(self.members), self.rank):
-                return
-            time.sleep(_OPEN_PAUSE_S)
-        raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
-
-    def _options(self, how: Any, traffic_class: int = 0) -> CallOptions:
-        return call_options(how, self.timeout_s, traffic_class)
-
-    def _start(
-        self,
-        plan: Plan,
-        inputs: Memory,
-        outputs: Memory,
-        options: CallOptions,
-        loss: LossRules | None = None,
-        starts: Sequence[int] = (),
-        coded: CodedRules | None = None,
-    ) -> Work:
-        """Starts what is planned. `starts`: of a bounded collective, where each rank's part of the input begins."""
-        if self._failed is not None or self._closed:
-            self._check_open(plan.words, plan.operation)
-        if not plan.connected:
-            if plan.command is None:
-                return self._finish_alone(plan, inputs, outputs, options)
-            self.job.connect(plan.peers, options.timeout_s)
-            self.job.look_up(self.members[:_LOOKED_UP_MAX])
-            plan.connected = True
-        if plan.alignment_bytes > 1:
-            if inputs is not None:
-                check_aligned(inputs, plan.alignment_bytes)
-            if outputs is not None:
-                check_aligned(outputs, plan.alignment_bytes)
-        keep = (options.keep, inputs, outputs)
-        if plan.input_parts is not None or plan.output_parts is not None:
-            inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)
-            outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
-        sequence = self._take(1) if options.sequence is None else options.sequence
-        self._log.note(sequence, plan.words)
-        operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
-        entry = self._recorder.record(
-            self._record,
-            sequence,
-            operation,
-            input_nbytes,
-            output_nbytes,
-            dtype,
-            root=root,
-            timeout_s=options.timeout_s,
-            label=options.label,
-        )
-        started_s = time.monotonic()
-        assert plan.command is not None
-        collective = self._runtime.start_collective(
-            plan.command,
-            sequence & _SEQUENCE_MASK,
-            inputs,
-            outputs,
-            options,
-            keep,
-            None if loss is None else loss.native(),
-            None if coded is None else coded.native(),
-        )
-        entry.follow(collective)
-        work = Work(
-            self._group,
-            collective,
-            plan.operation,
-            plan.words,
-            sequence,
-            started_s,
-            options.label,
-            starts=starts,
-        )
-        self._track(collective)
-        return work
-
     def _start_bounded(
         self,
         plan: Plan,
@@ -685,114 +441,6 @@ class Communicator:
             loss.check(messages, self.size, lambda rank: self.block_bytes(rank, unit_bytes))
         starts = [part[0] - first[0] for part in inputs]
         return self._start(plan, inputs, outputs, self._options(how), loss, starts, coded)
-
-    def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
-        """Completes a collective that needs no other rank, or moves no bytes."""
-        self._check_open(plan.words, plan.operation)
-        if isinstance(inputs, list) and isinstance(outputs, list):
-            copy(outputs[0], inputs[0])
-        sequence = self._take(1) if options.sequence is None else options.sequence
-        self._log.note(sequence, plan.words)
-        self._recorder.record(self._record, sequence, plan.operation, label=options.label).complete()
-        return Work(self._group, None, plan.operation, plan.words, sequence, time.monotonic(), options.label)
-
-    def _message(self, operation: str, data: Span, peer: int | None, tag: int, options: CallOptions) -> Work:
-        check_span("data", data)
-        words = self._calls.message(operation, data[1], peer, tag)
-        self._check_open(words, operation)
-        if self.size == 1:
-            raise errors.ArgumentError(f"{words} in a group of one: there is nobody else")
-        if options.sequence is not None:
-            raise errors.ArgumentError(f"sequence is {options.sequence}; accepted: only collectives have one")
-        if peer is None:
-            if data[1] > self._limit_bytes:
-                raise errors.MessageTooLongError(
-                    f"data has {data[1]} bytes; accepted: up to {self._limit_bytes} from anyone; name the source"
-                )
-        else:
-            self.job.connect((self.members[peer],), options.timeout_s)
-        assert self.number is not None
-        works = []
-        for at in range(0, max(data[1], 1), self._limit_bytes):
-            with self._lock:
-                number = self._messages
-                self._messages = number + 1
-            piece = Span(data[0] + at, min(self._limit_bytes, data[1] - at))
-            entry = self._recorder.record_message(
-                self._record,
-                operation,
-                peer,
-                piece.nbytes,
-                tag=tag,
-                timeout_s=options.timeout_s,
-                label=options.label,
-            )
-            collective = self._runtime.start_message(
-                self.number, operation == "send", peer, tag, piece, options, (options.keep, data)
-            )
-            entry.follow(collective)
-            work = Work(
-                self._group,
-                collective,
-                operation,
-                words,
-                number,
-                time.monotonic(),
-                options.label,
-                numbered=False,
-            )
-            self._track(collective)
-            works.append(work)
-        return works[0] if len(works) == 1 else ManyWorks(works)
-
-    def _track(self, collective: _native.Collective) -> None:
-        """Remembers a pending operation, for close()."""
-        with self._lock:
-            under_way = self._under_way
-            while under_way and under_way[0].over:
-                under_way.popleft()
-            under_way.append(collective)
-            if len(under_way) >= self._sweep_at:
-                # Behind a long one, such as a receive without a sender.
-                self._under_way = deque(each for each in under_way if not each.over)
-                self._sweep_at = max(_SWEEP_AT, 2 * len(self._under_way))
-
-    def _plan(self, algorithm: str | None, agree: str, call: Callable[..., Call], *arguments: Any) -> Plan:
-        """The plan of `call(*arguments, agree)`: made for the first of its kind, and kept for the others."""
-        key = (call.__name__, algorithm, agree, arguments)
-        try:
-            plan = self._plans.get(key)
-        except TypeError:
-            plan = None  # an argument that is no key is none that the call accepts
-        if plan is None:
-            plan = self._planner.plan(call(*arguments, agree), algorithm)
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = plan
-        return plan
-
-    def _check_open(self, words: str, operation: str) -> None:
-        if self.job.endpoint.closed:
-            raise errors.ClosedError(f"{words} on group {self.name}: {self.job!r}")
-        if self._failed is not None:
-            raise group_failed(operation, words, self.name, self._failed)
-        if self._closed:
-            raise errors.ClosedError(f"{words} on group {self.name}, which is closed")
-
-    # ---- failures ----
-
-    def _explain(self, work: Work, result: _native.CollectiveResult) -> errors.CollectiveError:
-        """The exception of a work that has failed; the group has failed with it, unless it is one message's own."""
-        with self._failure_lock:
-            error = self._diagnosis.explain(work, result, self._reason)
-            if self._failed is None and is_of_the_group(result, single=not work.numbered):
-                self._failed = error
-                trace = self._recorder.group_failed(self._record, str(error))
-                if trace is not None:
-                    error.args = (
-                        f"{error} The last operations of this rank are in {trace}, for torchfrtrace.",
-                    )
-        return error
 
 
 def _check_factor(factor: object, op: Reduction) -> None:

@@ -389,7 +389,7 @@ def test_abort_wakes_waiters_here_and_there(pair: World) -> None:
 
 
 def test_close_gives_up_what_cannot_end(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.transport.communicator._CLOSE_S", 0.05)
+    monkeypatch.setattr("dlcp.transport.membership._CLOSE_S", 0.05)
     groups = pair.open()
     pair.each(groups, lambda group: group.barrier().wait(PATIENCE_S))
     works = [groups[0].all_reduce(memory(), F32), groups[1].receive(memory(), 0)]
@@ -399,7 +399,7 @@ def test_close_gives_up_what_cannot_end(pair: World, monkeypatch: pytest.MonkeyP
 
 
 def test_closing_the_job_wakes_waiters(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.transport.communicator._CLOSE_S", 0.05)
+    monkeypatch.setattr("dlcp.transport.membership._CLOSE_S", 0.05)
     groups = pair.open()
     work = groups[0].barrier()
 

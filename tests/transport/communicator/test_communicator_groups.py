@@ -260,7 +260,7 @@ def test_memory_is_kept_while_the_operation_is_under_way(world: Of) -> None:
 def test_what_is_over_is_forgotten_behind_an_operation_that_takes_long(
     world: Of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp.transport.communicator._SWEEP_AT", 8)
+    monkeypatch.setattr("dlcp.transport.membership._SWEEP_AT", 8)
     groups = world(2).open()
     unanswered = groups[0].receive(Span.of(ones()), 1)
     for _ in range(30):

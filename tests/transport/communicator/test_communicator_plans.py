@@ -68,7 +68,7 @@ def test_call_of_known_shape_is_not_planned_again() -> None:
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.transport.communicator._PLANS_MAX", 3)
+    monkeypatch.setattr("dlcp.transport.membership._PLANS_MAX", 3)
     with World(2) as world:
         groups = world.open()
 
