@@ -26,7 +26,6 @@ from dlcp.torch.gradient.phase import Phase
 from dlcp.torch.gradient.pipeline import GradientBuffer, Range
 from dlcp.torch.tensors import DATA_TYPES, readable, span
 from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
-from dlcp.transport.communicator import Reduction
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
@@ -130,19 +129,13 @@ class BoundedPipeline:
                     values, buffer.layout, rules.critical, parts, block_bytes, buffer.rank
                 )
             memory = readable(values, "gradients")
-            output, result, back = state.buffers.output(buffer)
-            return BoundedBuffer(
-                key=buffer.key,
-                layout=buffer.layout,
-                step=buffer.step,
-                memory=memory,
-                output=output,
-                result=result,
-                back=back,
+            return BoundedBuffer.of(
+                buffer,
+                memory,
+                state.buffers.output(buffer),
                 importance=importance,
                 transformed=transformed,
                 origin=buffer.own[0] if buffer.scattered else 0,
-                factor=buffer.call.factor,
                 sent_bytes=buffer.sent_bytes,
                 critical_bytes=_critical_bytes(importance, parts, block_bytes, itemsize),
                 given_ratio=self._budget.give(
@@ -170,7 +163,7 @@ class BoundedPipeline:
                 span(prepared.output),
                 span(prepared.memory),
                 DATA_TYPES[prepared.memory.dtype],
-                Reduction.AVG if buffer.call.average else Reduction.SUM,
+                buffer.op,
                 loss=loss,
                 agree=rules.agree,
                 **how,

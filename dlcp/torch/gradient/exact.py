@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dlcp.torch.gradient.exact_part import account_exact
+from dlcp.torch.gradient.exact_part import account_exact, start_sum
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import DATA_TYPES, readable, span
-from dlcp.transport.communicator import Reduction
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
@@ -45,31 +44,16 @@ class ExactPipeline:
         prepared = self._prepare(buffer)
         memory, output = span(prepared.memory), span(prepared.output)
         dtype = DATA_TYPES[prepared.memory.dtype]
-        op = Reduction.AVG if buffer.call.average else Reduction.SUM
-        name = "reduce_scatter" if buffer.scattered else "all_reduce"
-        with self._state.starting(buffer, name, prepared) as (communicator, how):
-            if buffer.scattered:
-                work = communicator.reduce_scatter(output, memory, dtype, op, **how)
-            else:
-                work = communicator.all_reduce(output, dtype, op, **how)
+        work = start_sum(self._state, buffer, output, memory, dtype, prepared)
         return PendingBuffer(prepared, [work], lambda: self._finish(buffer, prepared, work))
 
     def _prepare(self, buffer: GradientBuffer) -> PreparedBuffer:
         memory = readable(buffer.values, "gradients")
         with torch.no_grad(), self._state.lock:
-            output, result, back = self._state.buffers.output(buffer)
+            opened = self._state.buffers.output(buffer)
             if not buffer.scattered:
-                output.copy_(memory)
-        return PreparedBuffer(
-            key=buffer.key,
-            layout=buffer.layout,
-            step=buffer.step,
-            memory=memory,
-            output=output,
-            result=result,
-            back=back,
-            factor=buffer.call.factor,
-        )
+                opened[0].copy_(memory)
+        return PreparedBuffer.of(buffer, memory, opened)
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer, work: Work) -> float | None:
         account_exact(self._state, buffer, prepared.name, [work])

@@ -16,7 +16,8 @@ from dlcp.torch.gradient.layout import Segment
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import DATA_TYPES, span
 from dlcp.transport.bounded import Outcome
-from dlcp.transport.communicator import Reduction
+from dlcp.transport.communicator import DataType
+from dlcp.transport.span import Span
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
@@ -55,17 +56,14 @@ class ExactPart:
 
     def start(self, state: GradientState, buffer: GradientBuffer, keep: object, place: int) -> Work:
         """Starts its collective, number `place` of the buffer's."""
-        values, op = self.values, Reduction.AVG if buffer.call.average else Reduction.SUM
-        dtype, whole = DATA_TYPES[values.dtype], span(values)
-        name = "reduce_scatter" if buffer.scattered else "all_reduce"
-        with state.starting(buffer, name, keep, place) as (communicator, how):
-            if not buffer.scattered:
-                return communicator.all_reduce(whole, dtype, op, **how)
-            itemsize, at, inputs = values.element_size(), 0, []
-            for count in self._counts:
-                inputs.append(whole.part(at, count * itemsize))
-                at += count * itemsize
-            return communicator.reduce_scatter(inputs[buffer.rank], inputs, dtype, op, **how)
+        dtype, whole = DATA_TYPES[self.values.dtype], span(self.values)
+        if not buffer.scattered:
+            return start_sum(state, buffer, whole, whole, dtype, keep, place)
+        itemsize, at, inputs = self.values.element_size(), 0, []
+        for count in self._counts:
+            inputs.append(whole.part(at, count * itemsize))
+            at += count * itemsize
+        return start_sum(state, buffer, inputs[buffer.rank], inputs, dtype, keep, place)
 
     def put(self, output: torch.Tensor, buffer: GradientBuffer) -> None:
         """Puts the sums in their places in the buffer's result."""
@@ -77,6 +75,26 @@ class ExactPart:
             if first <= begin < last:
                 output[begin - origin : begin - origin + count] = self.values[at : at + count]
             at += count
+
+
+def start_sum(
+    state: GradientState,
+    buffer: GradientBuffer,
+    output: Span,
+    inputs: Span | Sequence[Span],
+    dtype: DataType,
+    keep: object,
+    place: int = 0,
+) -> Work:
+    """Starts a sum or mean of which every bit arrives, as collective number `place` of the buffer's.
+
+    As Communicator.reduce_scatter if the buffer is scattered; else an all-reduce of `output`, in place.
+    """
+    name = "reduce_scatter" if buffer.scattered else "all_reduce"
+    with state.starting(buffer, name, keep, place) as (communicator, how):
+        if buffer.scattered:
+            return communicator.reduce_scatter(output, inputs, dtype, buffer.op, **how)
+        return communicator.all_reduce(output, dtype, buffer.op, **how)
 
 
 def account_exact(state: GradientState, buffer: GradientBuffer, name: str, works: Sequence[Work]) -> None:

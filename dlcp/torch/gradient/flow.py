@@ -142,7 +142,7 @@ class FlowPipeline:
             values = self.residual.open_values(buffer, plan.layout)
             total = state.buffers.take(plan.layout.groups, torch.float32, _CPU)
             mask = self._blocks.chosen(plan.table, self._density.of(buffer.step), buffer.step)
-            output, result, back = state.buffers.output(buffer)
+            opened = state.buffers.output(buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         values.add_kept()
@@ -150,15 +150,10 @@ class FlowPipeline:
         packing = pack(plan, mask, buffer.scattered)
         coded = self._encode(values, packing)
         values.write_off()
-        return FlowBuffer(
-            key=buffer.key,
-            layout=buffer.layout,
-            step=buffer.step,
-            memory=memory,
-            output=output,
-            result=result,
-            back=back,
-            factor=buffer.call.factor,
+        return FlowBuffer.of(
+            buffer,
+            memory,
+            opened,
             plan=plan,
             packing=packing,
             values=values,
@@ -249,12 +244,12 @@ class FlowPipeline:
         begin, end = packing.parts[buffer.rank] if packing.parts else (0, 0)
         values = torch.zeros((end - begin) * GROUP_VALUES)
         if packing.groups:
-            unit, op = self._codec.group_bytes, Reduction.AVG if buffer.call.average else Reduction.SUM
+            unit = self._codec.group_bytes
             inputs = [span(prepared.coded).part(at * unit, (to - at) * unit) for at, to in packing.parts]
             keep = prepared, values
             with state.starting(buffer, "coded_reduce_scatter", keep) as (communicator, how):
                 rules = CodedRules(self._codec.name, values=span(values))
-                works.append(communicator.coded_reduce_scatter(inputs, rules, op, **how))
+                works.append(communicator.coded_reduce_scatter(inputs, rules, buffer.op, **how))
             with state.starting(buffer, "all_reduce", prepared, place=1) as (communicator, how):
                 importance = span(prepared.importance)
                 works.append(communicator.all_reduce(importance, DataType.u8, Reduction.MAX, **how))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from dlcp.torch.gradient.exact_part import start_sum
 from dlcp.torch.gradient.pipeline import GradientBuffer, Range
 from dlcp.torch.tensors import DATA_TYPES, span
 from dlcp.transport.coded import GROUP_VALUES, CodecTraits, CodedRules, group_parts
@@ -106,24 +107,21 @@ class FlowBatch:
 
     def _start(self, buffer: GradientBuffer) -> list[Work]:
         members, works = self._members, []
-        op = Reduction.AVG if buffer.call.average else Reduction.SUM
         self._exact = torch.cat([member.exact for member in members])
         self._importance = torch.cat([member.importance for member in members])
         if self._groups:
             self._coded = torch.cat([member.coded for member in members])
-            works.append(self._start_coded(buffer, op))
+            works.append(self._start_coded(buffer))
             with self._state.starting(buffer, "all_reduce", self, place=1) as (communicator, how):
                 works.append(
                     communicator.all_reduce(span(self._importance), DataType.u8, Reduction.MAX, **how)
                 )
         if len(self._exact) or not works:
-            with self._state.starting(buffer, "all_reduce", self, place=2) as (communicator, how):
-                works.append(
-                    communicator.all_reduce(span(self._exact), DATA_TYPES[self._exact.dtype], op, **how)
-                )
+            exact, dtype = span(self._exact), DATA_TYPES[self._exact.dtype]
+            works.append(start_sum(self._state, buffer, exact, exact, dtype, self, place=2))
         return works
 
-    def _start_coded(self, buffer: GradientBuffer, op: Reduction) -> Work:
+    def _start_coded(self, buffer: GradientBuffer) -> Work:
         unit = self._codec.group_bytes
         parts = group_parts(self._groups, buffer.group.size())
         self.own = parts[buffer.rank]
@@ -135,4 +133,4 @@ class FlowBatch:
         )
         rules = CodedRules(self._codec.name, span(self.left), span(self.left))
         with self._state.starting(buffer, "coded_all_reduce", self) as (communicator, how):
-            return communicator.coded_all_reduce(outputs, inputs, rules, op, **how)
+            return communicator.coded_all_reduce(outputs, inputs, rules, buffer.op, **how)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -18,6 +19,9 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.tensors import CopyBack
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.pipeline import GradientBuffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,28 @@ class PreparedBuffer:
     """The copy from output to result, where they differ."""
     factor: float | None
     """Of the result, on top of the reduction; None: 1."""
+
+    @classmethod
+    def of(
+        cls,
+        buffer: GradientBuffer,
+        memory: torch.Tensor,
+        opened: tuple[torch.Tensor, torch.Tensor, CopyBack],
+        **more: Any,
+    ) -> Self:
+        """What a pipeline makes of a buffer. `opened`: output, result and back, as BufferPool.output has them."""
+        output, result, back = opened
+        return cls(
+            key=buffer.key,
+            layout=buffer.layout,
+            step=buffer.step,
+            memory=memory,
+            output=output,
+            result=result,
+            back=back,
+            factor=buffer.call.factor,
+            **more,
+        )
 
     @property
     def name(self) -> str:

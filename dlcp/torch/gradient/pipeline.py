@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from dlcp.torch.gradient.layout import Layout
+from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.feedback import FeedbackMemory
@@ -80,6 +81,11 @@ class GradientBuffer:
     def own(self) -> Range:
         """This rank's part."""
         return self.parts[self.rank]
+
+    @property
+    def op(self) -> Reduction:
+        """Mean or sum."""
+        return Reduction.AVG if self.call.average else Reduction.SUM
 
     @property
     def output_numel(self) -> int:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.density import Density, count_of
-from dlcp.torch.gradient.exact_part import ExactPart, account_exact
+from dlcp.torch.gradient.exact_part import ExactPart, account_exact, start_sum
 from dlcp.torch.gradient.later_work import LaterWork
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.network_costs import NetworkCosts
@@ -34,7 +34,7 @@ from dlcp.torch.gradient.sparse_frame import Choice, Section, add_frame, encode,
 from dlcp.torch.gradient.sparse_memory import SparseMemory, SparseValues, names_of
 from dlcp.torch.gradient.stream import put_stream, stream_plan
 from dlcp.torch.tensors import readable, span
-from dlcp.transport.communicator import DataType, Reduction
+from dlcp.transport.communicator import DataType
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class SparsePipeline:
         with state.lock:
             values = self.residual.open_values(buffer, plan.layout)
             total = state.buffers.take(plan.own[1] - plan.own[0], torch.float32, _CPU)
-            output, result, back = state.buffers.output(buffer)
+            opened = state.buffers.output(buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         self._clip(buffer, plan, values.values)
@@ -155,15 +155,10 @@ class SparsePipeline:
         density, dense = self._density.of(buffer.step), None
         if plan.layout.groups and self._is_dense(buffer, plan, density):
             dense = values.take_all()
-        prepared = SparseBuffer(
-            key=buffer.key,
-            layout=buffer.layout,
-            step=buffer.step,
-            memory=memory,
-            output=output,
-            result=result,
-            back=back,
-            factor=buffer.call.factor,
+        prepared = SparseBuffer.of(
+            buffer,
+            memory,
+            opened,
             plan=plan,
             exact=ExactPart(memory, plan.layout.exact, plan.layout.exact_counts),
             dense=dense,
@@ -235,16 +230,11 @@ class SparsePipeline:
 
     def _start_dense(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Work:
         """All values, by a sum on the way."""
-        dense, op = prepared.dense, Reduction.AVG if buffer.call.average else Reduction.SUM
-        assert dense is not None
-        name = "reduce_scatter" if buffer.scattered else "all_reduce"
-        with self._state.starting(buffer, name, prepared) as (communicator, how):
-            if not buffer.scattered:
-                return communicator.all_reduce(span(dense), DataType.f32, op, **how)
-            inputs = [
-                span(dense).part(4 * begin, 4 * (end - begin)) for begin, end in prepared.plan.layout.parts
-            ]
-            return communicator.reduce_scatter(span(prepared.total), inputs, DataType.f32, op, **how)
+        assert prepared.dense is not None
+        dense = span(prepared.dense)
+        inputs = [dense.part(4 * begin, 4 * (end - begin)) for begin, end in prepared.plan.layout.parts]
+        output = span(prepared.total) if buffer.scattered else dense
+        return start_sum(self._state, buffer, output, inputs, DataType.f32, prepared)
 
     def _start_frames(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Work:
         """Frames whose lengths every rank knows beforehand: this rank's."""
