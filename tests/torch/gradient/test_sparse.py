@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import dlcp.torch
+from dlcp.torch.gradient import network_costs
 from dlcp.torch.gradient.density import Density, count_of
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
@@ -17,6 +20,7 @@ from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.torch.gradient.sparse_frame import Choice, Section, add_frame, encode, frame_numel
 from dlcp.torch.selectors import Largest
+from dlcp.transport.communicator import Communicator
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import WHOLE, same_on_all_ranks
 from tests.torch.gradient.test_hook import batches, net
@@ -98,15 +102,28 @@ def clipped() -> None:
     torch.testing.assert_close(mean(state, given[dist.get_rank()]), expected)
 
 
-def cheaper() -> list[bool]:
+def cheaper(steps: int = 6) -> list[bool]:
     """Ranks that decide by what they measured decide alike; the first steps are dense."""
     state = dlcp.torch.GradientState(recipe="redsync", codec="fp32", **SPARSE)
     dense = []
-    for step in range(6):
+    for step in range(steps):
         result = mean(state, gradients(step)[dist.get_rank()])
         same_on_all_ranks(result)
         dense.append(bool((result != 0).all()))
     return dense
+
+
+def flipped(slow_steps: range) -> list[bool]:
+    """By step, whether all values travel where the estimators of the last rank alone see a slow link in some steps."""
+    steps = itertools.count()
+
+    def measured(communicator: Communicator) -> tuple[float, float]:
+        # A millisecond a byte, or nothing at all: between these the time that a choice takes does not matter.
+        slow = next(steps) in slow_steps and communicator.rank == communicator.size - 1
+        return 50e-6, 1e-3 if slow else 0.0
+
+    with mock.patch.object(network_costs, "_measured", measured):
+        return cheaper(8)
 
 
 def sampled() -> None:
@@ -140,6 +157,11 @@ def test_ranks_send_what_was_published() -> None:
     answers = ranks.run(in_one_world, 3, environment=WHOLE)
     assert answers[0][0]
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_what_travels_follows_the_slowest_link_a_step_later_on_all_ranks() -> None:
+    answers = ranks.run(flipped, 3, slow_steps=range(2, 5), environment=WHOLE)
+    assert answers == [[True] * 3 + [False] * 3 + [True] * 2] * 3
 
 
 # --- the other ways in ------------------------------------------------------------------------------------------
