@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.residual_rule import ResidualRule
 from tests.torch import ranks
-from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
+from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net
+from tests.torch.gradient.test_low_bit import kept
 
 # --- the layout of what FSDP sends --------------------------------------------------------------------------
 
@@ -175,6 +177,48 @@ def hybrid() -> None:
 
 def test_replicated_shards() -> None:
     ranks.run(hybrid, 4, environment=WHOLE)
+
+
+def hybrid_by(recipe: str, **options: Any) -> None:
+    """Beside the same model without a recipe: the same bits, or what was made is applied or kept, on all replicas."""
+    from torch.distributed.fsdp import fully_shard
+
+    import dlcp.torch
+
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model, plain = net(), net()
+    for each in (model, plain):
+        for module in (each.first, each.second, each.branch, each.last, each):
+            fully_shard(module, mesh=mesh)
+    state = dlcp.torch.GradientState(model, recipe=recipe, **options)
+    dlcp.torch.shard_gradients(model, state)
+    parameters = Layout.of((name, parameter.numel()) for name, parameter in net().named_parameters())
+    made, applied, left = (torch.zeros(parameters.numel, dtype=torch.float64) for _ in range(3))
+    for batch in batches():
+        for each in (model, plain):
+            each.zero_grad()
+            each(batch).square().mean().backward()
+        found, expected = (
+            torch.cat([parameter.grad.full_tensor().reshape(-1) for parameter in each.parameters()])
+            for each in (model, plain)
+        )
+        same_on_all_ranks(found)
+        if recipe == "exact":
+            assert torch.equal(found, expected)
+        made += expected
+        applied += found
+    state.end_step()
+    assert state.step == STEPS
+    if recipe != "exact":
+        left = total(kept(state, parameters, "sender")) / dist.get_world_size()
+        # A step's code is off by much more than the sum of all steps is.
+        assert left.abs().max() > 1e-4
+    torch.testing.assert_close(applied + left, made, rtol=1e-5, atol=1e-6)
+
+
+def test_replicated_shards_by_recipe() -> None:
+    ranks.run(hybrid_by, 4, recipe="exact", environment=LOSSY)
+    ranks.run(hybrid_by, 4, recipe="low_bit", codec="int4", small_numel=0, environment=LOSSY)
 
 
 def unused(along: bool) -> None:
