@@ -6,8 +6,9 @@ A study of tolerance that was stopped has left what it has, and goes on when sta
 from __future__ import annotations
 
 import argparse
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,19 +33,16 @@ def tolerance(options: argparse.Namespace) -> None:
             scope = replace(scope, seeds=options.seeds)
         record = Record(options.out)
         results = record.results
-        begin = time.monotonic()
-        until = None if options.minutes is None else begin + 60 * options.minutes
-        try:
-            for batches in () if options.draw else missing(scope, results):
+
+        def train(until: float) -> Iterator[str]:
+            for batches in missing(scope, results):
                 for runs, found in _trained(batches, options.threads, until):
                     record.add(runs, found)
-                    progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {table.doing(runs)}")
-                if until is not None and time.monotonic() > until:
-                    break
-        except KeyboardInterrupt:
-            progress("")
-            print("stopped; the same command goes on")
-        progress("")
+                    yield table.doing(runs)
+                if time.monotonic() > until:
+                    return
+
+        go_on(options, results, train)
         if not results.tasks():
             raise StudyError(f"{options.out} holds no run")
         complete = next(missing(scope, results), None) is None
@@ -63,8 +61,21 @@ def tolerance(options: argparse.Namespace) -> None:
         )
 
 
+def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], Iterator[str]]) -> None:
+    """Trains what is missing, unless only to draw. `train`: adds to results until a time, and says what it added."""
+    begin = time.monotonic()
+    until = math.inf if options.minutes is None else begin + 60 * options.minutes
+    try:
+        for added in () if options.draw else train(until):
+            progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
+    except KeyboardInterrupt:
+        progress("")
+        print("stopped; the same command goes on")
+    progress("")
+
+
 def _trained(
-    batches: Sequence[Sequence[Run]], threads: int, until: float | None
+    batches: Sequence[Sequence[Run]], threads: int, until: float
 ) -> Iterator[tuple[Sequence[Run], Sequence[Result]]]:
     """Batches and their results as they end, `threads` at a time; at `until` those under way are the last."""
     from studies.training.training import train
@@ -73,7 +84,7 @@ def _trained(
     with ThreadPoolExecutor(threads) as pool:
         under_way: dict[Future[list[Result]], Sequence[Run]] = {}
         while waiting or under_way:
-            if until is not None and time.monotonic() > until:
+            if time.monotonic() > until:
                 waiting.clear()
             while waiting and len(under_way) < threads:
                 runs = waiting.pop()

@@ -12,11 +12,12 @@ two losses that were run, is the tolerance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import mean, stdev
 
 from studies.training.arm import Arm
+from studies.training.results import RunResults, finite_mean
 from studies.training.training import Result, Run
 
 EXTRA_ROUNDS = 0.05
@@ -37,19 +38,17 @@ class Tolerance:
         return f"{sign}{100 * self.loss:.2g} %"
 
 
-class Results:
+class Results(RunResults[Run, Result]):
     """Runs and what they came to, by run."""
 
     def __init__(self, results: Mapping[Run, Result] | None = None) -> None:
-        self._results: dict[Run, Result] = {}
         self._clean: dict[str, dict[float, dict[int, float]]] = {}
         self._again: dict[str, dict[float, dict[int, list[float]]]] = {}
         self._lossy: dict[tuple[str, Arm], dict[float, dict[float, dict[int, Result]]]] = {}
-        for run, result in (results or {}).items():
-            self.add(run, result)
+        super().__init__(results)
 
     def add(self, run: Run, result: Result) -> None:
-        self._results[run] = result
+        super().add(run, result)
         if run.rounds != 1.0:
             return
         if run.loss == 0.0:
@@ -61,16 +60,6 @@ class Results:
         rates = self._lossy.setdefault((run.task, run.arm), {}).setdefault(run.loss, {})
         rates.setdefault(run.rate, {})[run.seed] = result
 
-    def __contains__(self, run: object) -> bool:
-        return run in self._results
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def items(self) -> Iterable[tuple[Run, Result]]:
-        """All runs, in the order in which they came."""
-        return self._results.items()
-
     # ---- the loss-free run ----
 
     def tasks(self) -> list[str]:
@@ -81,7 +70,8 @@ class Results:
         """The learning rate, times the task's own, at which the loss-free run ends best."""
         seeds = min(len(ends) for ends in self._clean[task].values())
         return min(
-            self._clean[task], key=lambda rate: _mean([self._clean[task][rate][s] for s in range(seeds)])
+            self._clean[task],
+            key=lambda rate: finite_mean([self._clean[task][rate][s] for s in range(seeds)]),
         )
 
     def clean(self, task: str) -> list[float]:
@@ -115,7 +105,7 @@ class Results:
 
     def excess(self, task: str, arm: Arm, loss: float, rate: float) -> float:
         """See above; infinite where a run diverged."""
-        return _mean(self._differences(task, arm, loss, rate))
+        return finite_mean(self._differences(task, arm, loss, rate))
 
     def error(self, task: str, arm: Arm, loss: float, rate: float) -> float:
         """The standard error of the excess; infinite where a run diverged."""
@@ -187,8 +177,3 @@ def _isotonic(values: list[float]) -> list[float]:
             (first, many), (second, more) = pools[-2:]
             pools[-2:] = [((first * many + second * more) / (many + more), many + more)]
     return [value for value, many in pools for _ in range(many)]
-
-
-def _mean(values: list[float]) -> float:
-    """The mean; infinite if one is not finite."""
-    return mean(values) if all(math.isfinite(value) for value in values) else math.inf

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from studies.training.command import go_on
 from studies.training.errors import StudyError
 from studies.training.one_thread import one_thread
-from studies.training.progress import progress
 
 
 def precision(options: argparse.Namespace) -> None:
@@ -25,18 +26,15 @@ def precision(options: argparse.Namespace) -> None:
             scope = replace(scope, seeds=options.seeds, core_seeds=max(options.seeds, scope.core_seeds))
         record = Record(options.out)
         results = record.results
-        begin = time.monotonic()
-        try:
-            for runs in () if options.draw else missing(scope, results):
+
+        def train_missing(until: float) -> Iterator[str]:
+            for runs in missing(scope, results):
                 record.add(runs, train(runs))
-                seconds = time.monotonic() - begin
-                progress(f"{len(results)} runs, {seconds:.0f} s: {runs[0].problem}, {runs[0].arm.name}")
-                if options.minutes is not None and seconds > 60 * options.minutes:
-                    break
-        except KeyboardInterrupt:
-            progress("")
-            print("stopped; the same command goes on")
-        progress("")
+                yield f"{runs[0].problem}, {runs[0].arm.name}"
+                if time.monotonic() > until:
+                    return
+
+        go_on(options, results, train_missing)
         if not results.problems():
             raise StudyError(f"{options.out} holds no run")
         complete = next(missing(scope, results), None) is None

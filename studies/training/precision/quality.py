@@ -10,39 +10,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import mean, stdev, variance
 
 from studies.training.precision.arm import DENSE, Arm
 from studies.training.precision.problems import PROBLEMS
 from studies.training.precision.training import Result, Run
+from studies.training.results import RunResults, finite_mean
 
 _DENSE = Arm(DENSE)
 
 
-class Results:
+class Results(RunResults[Run, Result]):
     """Runs and what they came to, by run."""
 
     def __init__(self, results: Mapping[Run, Result] | None = None) -> None:
-        self._results: dict[Run, Result] = {}
         self._ends: dict[tuple[str, Arm, float], dict[float, dict[int, list[Result]]]] = {}
-        for run, result in (results or {}).items():
-            self.add(run, result)
+        super().__init__(results)
 
     def add(self, run: Run, result: Result) -> None:
-        self._results[run] = result
+        super().add(run, result)
         rates = self._ends.setdefault((run.problem, run.arm, run.rounds), {})
         rates.setdefault(run.rate, {}).setdefault(run.seed, []).append(result)
-
-    def __contains__(self, run: object) -> bool:
-        return run in self._results
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def items(self) -> Iterable[tuple[Run, Result]]:
-        """All runs, in the order in which they came."""
-        return self._results.items()
 
     def problems(self) -> list[str]:
         """Those that have a dense run, in the order of PROBLEMS."""
@@ -61,7 +50,7 @@ class Results:
         """Times the problem's own, by the mean over the seeds that were run at all rates."""
         rates = self._ends[problem, arm, 1.0]
         seeds = set.intersection(*(set(ends) for ends in rates.values()))
-        return min(rates, key=lambda rate: _mean(_end(rates[rate][seed]) for seed in seeds))
+        return min(rates, key=lambda rate: finite_mean(_end(rates[rate][seed]) for seed in seeds))
 
     def ends(self, problem: str, arm: Arm, rounds: float = 1.0) -> dict[int, float]:
         """Held-out loss by seed, mean over repetitions, at the best rate of the full length; empty: not run."""
@@ -86,7 +75,7 @@ class Results:
     def excess(self, problem: str, arm: Arm) -> float:
         """Their mean; infinite: a run diverged; NaN: none was run."""
         found = self.excesses(problem, arm)
-        return _mean(found) if found else math.nan
+        return finite_mean(found) if found else math.nan
 
     def deviation(self, problem: str, arm: Arm) -> float:
         """Of the excesses over seeds; infinite: a run diverged, or fewer than two were run."""
@@ -121,7 +110,7 @@ class Results:
                 curve.append((length, mean(dense[seed] for seed in ends)))
         if len(curve) < 2:
             return None
-        return _length(curve, _mean(ends.values()))
+        return _length(curve, finite_mean(ends.values()))
 
 
 def _length(curve: list[tuple[float, float]], end: float) -> float:
@@ -135,10 +124,4 @@ def _length(curve: list[tuple[float, float]], end: float) -> float:
 
 
 def _end(repetitions: list[Result]) -> float:
-    return _mean(result.held_out for result in repetitions)
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Infinite where one is not finite."""
-    listed = list(values)
-    return mean(listed) if all(map(math.isfinite, listed)) else math.inf
+    return finite_mean(result.held_out for result in repetitions)

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 
 from studies.training import report, table  # noqa: E402
 from studies.training.arm import Arm  # noqa: E402
-from studies.training.errors import StudyError  # noqa: E402
 from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
 from studies.training.record import Record  # noqa: E402
 from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
 from studies.training.training import Result, Run  # noqa: E402
+from tests.studies.training.records import add_missing, check_going_on, check_version  # noqa: E402
 
 SCOPE = Scope(tasks=("mlp",), seeds=2, arms=ARMS)
 DEFAULT = Arm("transport", "residual", 0.9)
@@ -30,14 +30,8 @@ def pretend(run: Run) -> Result:
 
 
 def fill(record: Record, scope: Scope = SCOPE, runs_max: int = 10**9) -> int:
-    done = 0
-    for runs in (runs for batches in missing(scope, record.results) for runs in batches):
-        assert not any(run in record.results for run in runs)
-        record.add(runs, [pretend(run) for run in runs])
-        done += len(runs)
-        if done >= runs_max:
-            break
-    return done
+    plan = (runs for batches in missing(scope, record.results) for runs in batches)
+    return add_missing(record, plan, pretend, runs_max)
 
 
 def test_tolerance_is_where_the_excess_crosses_the_allowance(tmp_path: Path) -> None:
@@ -75,21 +69,11 @@ def test_diverged_runs_are_not_borne() -> None:
 
 
 def test_stopped_study_goes_on(tmp_path: Path) -> None:
-    whole = fill(Record(tmp_path / "whole"))
-    done = fill(Record(tmp_path / "parts"), runs_max=100)
-    path = tmp_path / "parts" / "runs.csv"
-    path.write_text(path.read_text()[:-7])  # the last line is cut off
-    again = Record(tmp_path / "parts")
-    assert len(again.results) == done - 1
-    assert fill(again) == whole - done + 1
-    first, second = (Record(tmp_path / name).results for name in ("whole", "parts"))
-    assert dict(first.items()).keys() == dict(second.items()).keys()
+    check_going_on(tmp_path, Record, fill, runs_max=100)
 
 
 def test_record_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("task,other\n")
-    with pytest.raises(StudyError, match="other columns"):
-        Record(tmp_path)
+    check_version(tmp_path, Record)
 
 
 @pytest.mark.parametrize("runs_max", [60, 10**9])

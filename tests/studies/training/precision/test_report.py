@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dlcp.cli import main  # noqa: E402
-from studies.training.errors import StudyError  # noqa: E402
 from studies.training.precision import plan, problems, table  # noqa: E402
 from studies.training.precision.arm import Arm, bits_of  # noqa: E402
 from studies.training.precision.capacity import mean_times  # noqa: E402
 from studies.training.precision.plan import AS_INT4, EXACT, ORDER, RATES, SHOWN, Scope, missing  # noqa: E402
 from studies.training.precision.record import Record  # noqa: E402
 from studies.training.precision.training import Result, Run, train  # noqa: E402
+from tests.studies.training.records import add_missing, check_going_on, check_version  # noqa: E402
 
 PROBLEM = "mlp sgd"
 SCOPE = Scope(problems=(PROBLEM,), seeds=2, core_seeds=3)
@@ -35,15 +35,7 @@ def pretend(run: Run) -> Result:
 
 
 def fill(record: Record, runs_max: int = 10**9) -> int:
-    done = 0
-    for runs in missing(SCOPE, record.results):
-        assert len({run.group for run in runs}) == 1
-        assert not any(run in record.results for run in runs)
-        record.add(runs, [pretend(run) for run in runs])
-        done += len(runs)
-        if done >= runs_max:
-            break
-    return done
+    return add_missing(record, missing(SCOPE, record.results), pretend, runs_max)
 
 
 def test_excess_and_rounds_are_those_of_the_best_rate(tmp_path: Path) -> None:
@@ -79,21 +71,11 @@ def test_a_run_that_diverged_is_worse_than_any(tmp_path: Path) -> None:
 
 
 def test_a_stopped_study_goes_on(tmp_path: Path) -> None:
-    whole = fill(Record(tmp_path / "whole"))
-    done = fill(Record(tmp_path / "parts"), runs_max=40)
-    path = tmp_path / "parts" / "precision-runs.csv"
-    path.write_text(path.read_text()[:-5])  # the last line is cut off
-    again = Record(tmp_path / "parts")
-    assert len(again.results) == done - 1
-    assert fill(again) == whole - done + 1
-    first, second = (Record(tmp_path / name).results for name in ("whole", "parts"))
-    assert dict(first.items()).keys() == dict(second.items()).keys()
+    check_going_on(tmp_path, Record, fill, runs_max=40)
 
 
 def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "precision-runs.csv").write_text("task,other\n")
-    with pytest.raises(StudyError, match="other columns"):
-        Record(tmp_path)
+    check_version(tmp_path, Record)
 
 
 def test_every_arm_is_shown_once() -> None:
