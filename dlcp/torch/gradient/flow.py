@@ -1,10 +1,10 @@
-"""The recipe "gradientflow": blocks of values that all ranks agree on, packed, in one sum.
+"""The recipe "gradientflow": chunks of values that all ranks agree on, packed, in one sum.
 
 Sun et al., "Optimizing Network Performance for Distributed DNN Training on GPU Clusters: ImageNet/AlexNet Training in
 1.5 Minutes" (GradientFlow), arXiv 1902.06855: coarse-grained sparse communication, lazy all-reduce, momentum correction
-of what waits, half precision, a dense warm-up. All ranks choose the same blocks (flow_blocks.py), so that they are
+of what waits, half precision, a dense warm-up. All ranks choose the same chunks (flow_chunks.py), so that they are
 summed on the way and no indices travel: what a rank sends does not grow with the number of ranks. Otherwise than
-published: the importance of a block is one byte; a block that has waited long travels in any case; and what half
+published: the importance of a chunk is one byte; a chunk that has waited long travels in any case; and what half
 precision leaves of values and sums is kept, at sender and owner, not lost.
 
 Lazy: torch cuts gradients into buckets, and each comes by itself; theta joins those of a step (flow_batch.py) where the
@@ -26,7 +26,7 @@ from torch import Tensor
 from dlcp.torch.gradient.density import Density
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact
 from dlcp.torch.gradient.flow_batch import FlowBatch
-from dlcp.torch.gradient.flow_blocks import NOT_FINITE, BlockAgreement, BlockTable
+from dlcp.torch.gradient.flow_chunks import NOT_FINITE, ChunkAgreement, ChunkTable
 from dlcp.torch.gradient.flow_packing import FlowPlan, Packing, pack
 from dlcp.torch.gradient.later_work import LaterWork
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
@@ -50,7 +50,7 @@ _PLANS_MAX = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowBuffer(PreparedBuffer):
-    """A prepared buffer with its blocks. `memory` is the gradient."""
+    """A prepared buffer with its chunks. `memory` is the gradient."""
 
     plan: FlowPlan
     packing: Packing
@@ -68,7 +68,7 @@ class FlowBuffer(PreparedBuffer):
 
 
 class FlowPipeline:
-    """Buffers of one state, of which blocks travel; see pipeline.Pipeline."""
+    """Buffers of one state, of which chunks travel; see pipeline.Pipeline."""
 
     sequences = 3
     wants_norm = False
@@ -78,7 +78,7 @@ class FlowPipeline:
         self._state = state
         self._codec = codec_traits(options.codec or "fp16")
         self._density = Density(options, DENSITY)
-        self._blocks = BlockAgreement(options.block_numel, options.age_max)
+        self._chunks = ChunkAgreement(options.chunk_numel, options.age_max)
         self.residual = SparseMemory(options.momentum)
         """What was not sent, which waits for the next step."""
         self._plans: dict[Hashable, FlowPlan] = {}
@@ -95,7 +95,7 @@ class FlowPipeline:
 
     def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         self._open.clear()
-        age = self._blocks.end_step(applied=applied)
+        age = self._chunks.end_step(applied=applied)
         return dataclasses.replace(self.residual.end_step(applied=applied), age=age)
 
     # --- a buffer -------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class FlowPipeline:
         with state.lock:
             values = self.residual.open_values(buffer, plan.layout)
             total = state.buffers.take(plan.layout.groups, torch.float32, _CPU)
-            mask = self._blocks.chosen(plan.table, self._density.of(buffer.step), buffer.step)
+            mask = self._chunks.chosen(plan.table, self._density.of(buffer.step), buffer.step)
             opened = state.buffers.output(buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
@@ -164,7 +164,7 @@ class FlowPipeline:
         )
 
     def _encode(self, values: SparseValues, packing: Packing) -> Tensor:
-        """The chosen blocks, coded: uint8 [groups · group_bytes]; what the codes leave is kept."""
+        """The chosen chunks, coded: uint8 [groups · group_bytes]; what the codes leave is kept."""
         coded = torch.empty(packing.groups * self._codec.group_bytes, dtype=torch.uint8)
         if packing.groups:
             left = torch.zeros(packing.groups * GROUP_VALUES)
@@ -185,7 +185,7 @@ class FlowPipeline:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
             layout = stream_plan(self._state, buffer)
-            plan = FlowPlan(layout, BlockTable(layout.stream, self._options.block_numel))
+            plan = FlowPlan(layout, ChunkTable(layout.stream, self._options.chunk_numel))
             self._plans[buffer.key] = plan
         return plan
 
@@ -227,14 +227,14 @@ class FlowPipeline:
         )
 
     def _learn(self, prepared: FlowBuffer) -> None:
-        """All ranks know the importance of all blocks now, and where a value of one that waits is not finite."""
+        """All ranks know the importance of all chunks now, and where a value of one that waits is not finite."""
         table, mask = prepared.plan.table, prepared.packing.mask
         codes = prepared.importance.numpy()
-        for block in np.flatnonzero((codes == NOT_FINITE) & ~mask).tolist():
-            begin = int(table.begin[block])
-            prepared.total[begin : begin + int(table.count[block])] = torch.nan
+        for chunk in np.flatnonzero((codes == NOT_FINITE) & ~mask).tolist():
+            begin = int(table.begin[chunk])
+            prepared.total[begin : begin + int(table.count[chunk])] = torch.nan
         with self._state.lock:
-            self._blocks.note(table, mask, codes)
+            self._chunks.note(table, mask, codes)
 
     # --- a reduce-scatter -----------------------------------------------------------------------------------
 
@@ -280,12 +280,12 @@ class FlowPipeline:
         self.residual.reset(names)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual.state_dict(), "blocks": self._blocks.state_dict()}
+        return {"residual": self.residual.state_dict(), "chunks": self._chunks.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._blocks.load_state_dict(state["blocks"])
+        self._chunks.load_state_dict(state["chunks"])
         self.residual.load_state_dict(state["residual"])
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
-        state["blocks"]
+        state["chunks"]
         return names_of(state["residual"])

@@ -1,8 +1,8 @@
-"""Buffers that travel together: the chosen blocks of one or several of them, packed, in one sum.
+"""Buffers that travel together: the chosen chunks of one or several of them, packed, in one sum.
 
 GradientFlow's lazy all-reduce (arXiv 1902.06855): where small buffers are ready one after the other, their sums wait
-until enough bytes are together. A batch has three collectives whatever is in it: the coded blocks, the importance of
-all blocks for the next step, and what travels exactly.
+until enough bytes are together. A batch has three collectives whatever is in it: the coded chunks, the importance of
+all chunks for the next step, and what travels exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Member(Protocol):
 
     @property
     def coded(self) -> Tensor:
-        """uint8: the coded blocks."""
+        """uint8: the coded chunks."""
 
     @property
     def exact(self) -> Tensor:
@@ -38,7 +38,7 @@ class Member(Protocol):
 
     @property
     def importance(self) -> Tensor:
-        """uint8: of all blocks. The largest of all ranks is put here."""
+        """uint8: of all chunks. The largest of all ranks is put here."""
 
 
 class FlowBatch:
@@ -53,7 +53,7 @@ class FlowBatch:
         self._groups = 0
         self._works: list[Work] | None = None
         self.coded_bytes = 0
-        """Bytes of coded blocks so far."""
+        """Bytes of coded chunks so far."""
         self.own: Range = (0, 0)
         """First group and end of what this rank adds."""
         self.left = torch.empty(0)
@@ -92,7 +92,7 @@ class FlowBatch:
         return self._works or ()
 
     def summed(self, number: int) -> Tensor:
-        """uint8: the coded sum of a member's blocks, once all is over."""
+        """uint8: the coded sum of a member's chunks, once all is over."""
         unit, begin = self._codec.group_bytes, self._begins[number]
         return self._summed[begin * unit :][: self._members[number].coded.numel()]
 

@@ -1,7 +1,7 @@
-"""Which blocks of values travel: a set that all ranks agree on, from what they told each other a step ago.
+"""Which chunks of values travel: a set that all ranks agree on, from what they told each other a step ago.
 
-A parameter is cut into *blocks* of equal length. Each rank gives each block a code of one byte, by the mean of |x|; the
-largest code of all ranks is the block's importance in the next step. There the most important blocks travel, as many as
+A parameter is cut into *chunks* of equal length. Each rank gives each chunk a code of one byte, by the mean of |x|; the
+largest code of all ranks is the chunk's importance in the next step. There the most important chunks travel, as many as
 the density says, among them those that have waited longest, or whose importance nobody knows. All of this follows from
 what all ranks have, so they agree without a message more.
 
@@ -36,23 +36,23 @@ Key = tuple[str, int, int]
 
 
 class Row(NamedTuple):
-    """The blocks of one segment of a stream."""
+    """The chunks of one segment of a stream."""
 
     key: Key
     first: int
-    """Its first block, in the table."""
-    blocks: int
+    """Its first chunk, in the table."""
+    chunks: int
 
 
-class BlockTable:
-    """The blocks of a stream, in order; they cover it."""
+class ChunkTable:
+    """The chunks of a stream, in order; they cover it."""
 
-    def __init__(self, stream: Layout, block_numel: int) -> None:
+    def __init__(self, stream: Layout, chunk_numel: int) -> None:
         rows, edges, at = [], [], 0
         for segment in stream.segments:
             # Cut where the parameter is cut, wherever the segment begins.
             cuts = range(
-                segment.offset // block_numel * block_numel, segment.offset + segment.count, block_numel
+                segment.offset // chunk_numel * chunk_numel, segment.offset + segment.count, chunk_numel
             )
             begins = [max(cut, segment.offset) - segment.offset + segment.begin for cut in cuts]
             rows.append(Row((segment.name, segment.offset, segment.count), at, len(begins)))
@@ -60,9 +60,9 @@ class BlockTable:
             at += len(begins)
         self.rows: Sequence[Row] = rows
         self.begin: NDArray[np.int64] = np.array(edges, np.int64)
-        """First element of each block, in the stream."""
+        """First element of each chunk, in the stream."""
         self.count: NDArray[np.int64] = np.diff(np.append(self.begin, stream.numel))
-        """Elements of each block."""
+        """Elements of each chunk."""
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -79,31 +79,31 @@ class BlockTable:
         return bytes_
 
 
-class BlockAgreement:
-    """What all ranks know of all blocks. Not thread-safe.
+class ChunkAgreement:
+    """What all ranks know of all chunks. Not thread-safe.
 
-    `age_max`: no block waits longer than so many steps; None: some may.
+    `age_max`: no chunk waits longer than so many steps; None: some may.
     """
 
-    def __init__(self, block_numel: int, age_max: int | None) -> None:
-        self._block_numel = block_numel
+    def __init__(self, chunk_numel: int, age_max: int | None) -> None:
+        self._chunk_numel = chunk_numel
         self._age_max = age_max
         self._known: dict[Key, tuple[Codes, Ages]] = {}
         # Of the step under way.
         self._next: dict[Key, tuple[Codes, Ages]] = {}
 
-    def chosen(self, table: BlockTable, density: float, step: int) -> Mask:
-        """The blocks that travel: bool [blocks]."""
+    def chosen(self, table: ChunkTable, density: float, step: int) -> Mask:
+        """The chunks that travel: bool [chunks]."""
         codes, must, ages = np.zeros(len(table), np.int64), np.zeros(len(table), bool), self.ages(table)
         for row in table.rows:
-            blocks = slice(row.first, row.first + row.blocks)
+            chunks = slice(row.first, row.first + row.chunks)
             if row.key in self._known:
-                codes[blocks] = self._known[row.key][0]
+                codes[chunks] = self._known[row.key][0]
             else:
-                must[blocks] = True
+                must[chunks] = True
         if self._age_max is not None:
             must |= ages >= self._age_max
-            # In age_max steps as many of the oldest as there are blocks: so none gets too old, and no step has to send
+            # In age_max steps as many of the oldest as there are chunks: so none gets too old, and no step has to send
             # all those that were last sent together.
             due = (step + 1) * len(table) // self._age_max - step * len(table) // self._age_max
             must[np.lexsort((-codes, -ages))[:due]] = True
@@ -112,23 +112,23 @@ class BlockAgreement:
         mask[order[: count_of(density, len(table))]] = True
         return mask
 
-    def ages(self, table: BlockTable) -> Ages:
-        """Steps that each block has waited: int32 [blocks]."""
+    def ages(self, table: ChunkTable) -> Ages:
+        """Steps that each chunk has waited: int32 [chunks]."""
         ages = np.zeros(len(table), np.int32)
         for row in table.rows:
             if row.key in self._known:
-                ages[row.first : row.first + row.blocks] = self._known[row.key][1]
+                ages[row.first : row.first + row.chunks] = self._known[row.key][1]
         return ages
 
-    def note(self, table: BlockTable, mask: Mask, codes: Codes) -> None:
-        """These blocks of a buffer travelled in this step, and all ranks have these codes."""
+    def note(self, table: ChunkTable, mask: Mask, codes: Codes) -> None:
+        """These chunks of a buffer travelled in this step, and all ranks have these codes."""
         ages = np.where(mask, 0, self.ages(table) + 1).astype(np.int32)
         for row in table.rows:
-            blocks = slice(row.first, row.first + row.blocks)
-            self._next[row.key] = codes[blocks].copy(), ages[blocks]
+            chunks = slice(row.first, row.first + row.chunks)
+            self._next[row.key] = codes[chunks].copy(), ages[chunks]
 
     def end_step(self, *, applied: bool) -> int:
-        """A skipped step never was. The steps that some block has waited."""
+        """A skipped step never was. The steps that some chunk has waited."""
         if applied:
             self._known |= self._next
         self._next = {}
@@ -137,7 +137,7 @@ class BlockAgreement:
     def state_dict(self) -> dict[str, Any]:
         """Between steps; the same on all ranks."""
         return {
-            "block_numel": self._block_numel,
+            "chunk_numel": self._chunk_numel,
             "segments": [
                 {
                     "name": name,
@@ -151,10 +151,10 @@ class BlockAgreement:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on with what state_dict() returned. Raises ArgumentError: of other blocks."""
-        if state["block_numel"] != self._block_numel:
+        """Goes on with what state_dict() returned. Raises ArgumentError: of other chunks."""
+        if state["chunk_numel"] != self._chunk_numel:
             raise ArgumentError(
-                f"the state has blocks of {state['block_numel']} values; accepted: {self._block_numel}, this one's"
+                f"the state has chunks of {state['chunk_numel']} values; accepted: {self._chunk_numel}, this one's"
             )
         self._known = {
             (one["name"], one["offset"], one["numel"]): (

@@ -1,4 +1,4 @@
-"""Where the chosen blocks of a stream lie when they travel: packed, each from a new group of coded values on."""
+"""Where the chosen chunks of a stream lie when they travel: packed, each from a new group of coded values on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.element_runs import starts
-from dlcp.torch.gradient.flow_blocks import BlockTable, Mask
+from dlcp.torch.gradient.flow_chunks import ChunkTable, Mask
 from dlcp.torch.gradient.pipeline import Range
 from dlcp.transport.coded import GROUP_VALUES
 
@@ -23,16 +23,16 @@ class FlowPlan:
 
     layout: CodePlan
     """Those of which some may wait: the stream, in groups of one value."""
-    table: BlockTable
-    """Its blocks."""
+    table: ChunkTable
+    """Its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Where the chosen blocks of a buffer lie among its groups."""
+    """Where the chosen chunks of a buffer lie among its groups."""
 
     mask: Mask
-    """bool [blocks]: what travels."""
+    """bool [chunks]: what travels."""
     runs: NDArray[np.int64]
     """int64 [chosen, 3]: first element in the stream, count, first group."""
     elements: Tensor
@@ -45,7 +45,7 @@ class Packing:
 
 
 def pack(plan: FlowPlan, mask: Mask, scattered: bool) -> Packing:
-    """Each chosen block begins a new group: no scale is shared by two of them."""
+    """Each chosen chunk begins a new group: no scale is shared by two of them."""
     begin, count = plan.table.begin[mask], plan.table.count[mask]
     groups = -(-count // GROUP_VALUES)
     first = starts(groups)

@@ -36,7 +36,7 @@ class GradientOptions:
     recipe: str = "dlcp"
     """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
     "exact"; "low_bit": few bits for every value; "dlcp": the least important blocks may be lost; "mstopk",
-    "redsync": only the largest values travel; "gradientflow": only the most important blocks, which all ranks
+    "redsync": only the largest values travel; "gradientflow": only the most important chunks, which all ranks
     choose alike."""
     codec: str | None = None
     """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
@@ -63,10 +63,10 @@ class GradientOptions:
     as 5 in RedSync's prototype; None: no clipping here."""
     dense_if_cheaper: bool = True
     """All values travel where the transport's estimators say that this takes less time (network_costs.py)."""
-    block_numel: int = 1024
-    """Values of a block, a multiple of 64, under "gradientflow": 32768 in the paper."""
+    chunk_numel: int = 1024
+    """Values of a chunk, a multiple of 64, under "gradientflow": 32768 in the paper."""
     age_max: int | None = 32
-    """No block waits longer than so many steps, however unimportant it is; None: some may."""
+    """No chunk waits longer than so many steps, however unimportant it is; None: some may."""
     theta_bytes: int = 0
     """Sums of several buffers of a step start together, when so many coded bytes are there or no more are to come; 0:
     each by itself. GradientFlow's lazy all-reduce."""
@@ -125,9 +125,9 @@ class GradientOptions:
         if self.clip is not None:
             checks.number("clip", self.clip, 0, above=True)
         checks.boolean("dense_if_cheaper", self.dense_if_cheaper)
-        checks.integer("block_numel", self.block_numel, 64)
-        if self.block_numel % 64:
-            raise ArgumentError(checks.refusal("block_numel", self.block_numel, "a multiple of 64"))
+        checks.integer("chunk_numel", self.chunk_numel, 64)
+        if self.chunk_numel % 64:
+            raise ArgumentError(checks.refusal("chunk_numel", self.chunk_numel, "a multiple of 64"))
         if self.age_max is not None:
             checks.integer("age_max", self.age_max, 1)
         checks.integer("theta_bytes", self.theta_bytes, 0)

@@ -7,7 +7,7 @@
 | low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
 | mstopk       | feedback at sender             | MSTopK: k of a buffer       | none         | all-gather          |
 | redsync      | feedback, momentum correction  | RedSync's, by parameter     | same sign    | lengths, all-gather |
-| gradientflow | feedback, momentum correction  | blocks, agreed by all ranks | fp16, int8,… | coded, direct       |
+| gradientflow | feedback, momentum correction  | chunks, agreed by all ranks | fp16, int8,… | coded, direct       |
 
 (Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
 pipeline.Pipeline, and a row here.
@@ -80,9 +80,9 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             ),
         ),
         "gradientflow": Recipe(
-            "the most important blocks, which all ranks choose alike, and the rest waits",
+            "the most important chunks, which all ranks choose alike, and the rest waits",
             FlowPipeline,
-            frozenset(_ANY | _SPARSE | {"codec", "momentum", "block_numel", "age_max", "theta_bytes"}),
+            frozenset(_ANY | _SPARSE | {"codec", "momentum", "chunk_numel", "age_max", "theta_bytes"}),
         ),
     }
 )

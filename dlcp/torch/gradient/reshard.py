@@ -116,7 +116,7 @@ def _renamed_rules(state: Mapping[str, Any], rename: Callable[[str], str | None]
     if "thresholds" in state:
         named = [(rename(name), *rest) for name, *rest in state["thresholds"]]
         made["thresholds"] = [each for each in named if each[0] is not None]
-    if "blocks" in state:
-        segments = [one | {"name": rename(one["name"])} for one in state["blocks"]["segments"]]
-        made["blocks"] = state["blocks"] | {"segments": [one for one in segments if one["name"] is not None]}
+    if "chunks" in state:
+        segments = [one | {"name": rename(one["name"])} for one in state["chunks"]["segments"]]
+        made["chunks"] = state["chunks"] | {"segments": [one for one in segments if one["name"] is not None]}
     return made

@@ -36,7 +36,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "low_bit": {"warmup_steps": 1},
     "mstopk": {"density": 0.1},
     "redsync": {"density": 0.1, "dense_if_cheaper": False},
-    "gradientflow": {"density": 0.1, "block_numel": 64},
+    "gradientflow": {"density": 0.1, "chunk_numel": 64},
 }
 FULL: Mapping[str, Mapping[str, Any]] = {"low_bit": {"codec": "fp16"}}
 """With these, or density 1, nothing is left out of small whole numbers."""
@@ -188,7 +188,7 @@ def formula(recipe: str, group_bytes: int = 34) -> int:
             return others * (4 + 4 + numel // 10 * 4)
         case "gradientflow":
             begin, end = group_parts(6, RANKS)[dist.get_rank()]
-            # The importance of 60 blocks goes to all ranks at once.
+            # The importance of 60 chunks goes to all ranks at once.
             return (6 - end + begin) * 128 + (end - begin) * 128 * others + others * 60
         case "exact":
             # So few go to all ranks at once.
@@ -202,7 +202,7 @@ def counted(recipe: str) -> None:
     state.end_step()
     if recipe == "low_bit":  # whose first step has 8 bits a value
         assert state.report()["last"]["total"]["value_bytes"] == formula(recipe, 66)
-    if recipe in ("low_bit", "gradientflow"):  # of which all blocks travel, until the ranks know which ones matter
+    if recipe in ("low_bit", "gradientflow"):  # of which all chunks travel, until the ranks know which ones matter
         mean(state, gradient(64 * 60, 1))
         state.end_step()
     traffic, expected = state.report()["last"]["total"], formula(recipe)

@@ -1,4 +1,4 @@
-"""The recipe gradientflow: which blocks travel, for how long they wait, and sums of several buffers in one."""
+"""The recipe gradientflow: which chunks travel, for how long they wait, and sums of several buffers in one."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from torch import Tensor, nn
 
 import dlcp.torch
 from dlcp.torch.gradient.exchange import exchange_of
-from dlcp.torch.gradient.flow_blocks import BlockAgreement, BlockTable
+from dlcp.torch.gradient.flow_chunks import ChunkAgreement, ChunkTable
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.pipeline import BufferCall
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import WHOLE, same_on_all_ranks
 from tests.torch.gradient.test_hook import batches, flat, net
 
-FLOW: dict[str, Any] = {"recipe": "gradientflow", "small_numel": 0, "block_numel": 64}
+FLOW: dict[str, Any] = {"recipe": "gradientflow", "small_numel": 0, "chunk_numel": 64}
 STREAM = Layout((Segment("first", 0, 0, 150), Segment("second", 100, 150, 90)), 240)
 
 
-# --- which blocks -----------------------------------------------------------------------------------------------
+# --- which chunks -----------------------------------------------------------------------------------------------
 
 
-def test_blocks_are_cut_where_parameters_are() -> None:
-    table = BlockTable(STREAM, 64)
+def test_chunks_are_cut_where_parameters_are() -> None:
+    table = ChunkTable(STREAM, 64)
     assert table.begin.tolist() == [0, 64, 128, 150, 178]
     assert table.count.tolist() == [64, 64, 22, 28, 62]
     assert [row[1:] for row in table.rows] == [(0, 3), (3, 2)]
 
 
 def test_a_code_is_a_quarter_of_an_octave_whatever_the_scale_of_the_loss() -> None:
-    table = BlockTable(Layout.of([("weight", 6)]), 1)
+    table = ChunkTable(Layout.of([("weight", 6)]), 1)
     values = torch.tensor([0.0, 1.0, -2.0, 2.0**-60, math.inf, math.nan])
     for scale in (1.0, 1024.0):
         assert table.codes(values * scale, scale).tolist() == [0, 160, 164, 1, 255, 255]
 
 
-def test_the_important_travel_and_no_block_waits_for_ever() -> None:
-    blocks, age_max = 100, 20
-    agreement = BlockAgreement(64, age_max)
-    table = BlockTable(Layout.of([("weight", 64 * blocks)]), 64)
-    codes = np.arange(blocks).astype(np.uint8)
+def test_the_important_travel_and_no_chunk_waits_for_ever() -> None:
+    chunks, age_max = 100, 20
+    agreement = ChunkAgreement(64, age_max)
+    table = ChunkTable(Layout.of([("weight", 64 * chunks)]), 64)
+    codes = np.arange(chunks).astype(np.uint8)
     assert agreement.chosen(table, 0.1, 0).all()  # nobody knows anything
-    agreement.note(table, np.ones(blocks, bool), codes)
+    agreement.note(table, np.ones(chunks, bool), codes)
     agreement.end_step(applied=True)
-    travelled = np.zeros((60, blocks), bool)
+    travelled = np.zeros((60, chunks), bool)
     for step in range(60):
         travelled[step] = agreement.chosen(table, 0.1, step)
         agreement.note(table, travelled[step], codes)
         assert agreement.end_step(applied=True) < age_max
     assert (travelled.sum(1) == 10).all()
-    # Half of each step's blocks are the most important ones, half the oldest.
+    # Half of each step's chunks are the most important ones, half the oldest.
     assert travelled[:, -5:].all()
     assert (travelled[:, :50].sum(0) >= 2).all()
-    agreement.note(table, np.zeros(blocks, bool), codes)
+    agreement.note(table, np.zeros(chunks, bool), codes)
     assert agreement.end_step(applied=False) < age_max  # it never was
-    free = BlockAgreement(64, None)
-    free.note(table, np.ones(blocks, bool), codes)
+    free = ChunkAgreement(64, None)
+    free.note(table, np.ones(chunks, bool), codes)
     free.end_step(applied=True)
     assert np.flatnonzero(free.chosen(table, 0.1, 5)).tolist() == list(range(90, 100))
 
@@ -76,8 +76,8 @@ def of(state: Any, values: Tensor, **call: Any) -> Tensor:
     )
 
 
-def blocks_agree() -> None:
-    """The same blocks everywhere, none later than age_max; what is not finite is chosen once."""
+def chunks_agree() -> None:
+    """The same chunks everywhere, none later than age_max; what is not finite is chosen once."""
     rank, numel = dist.get_rank(), 64 * 40
     state = dlcp.torch.GradientState(density=0.1, age_max=6, **FLOW)
     scales = torch.rand(40, generator=torch.Generator().manual_seed(3)).pow(3)
@@ -96,8 +96,8 @@ def blocks_agree() -> None:
     sent = torch.stack(travelled)
     assert sent[0].all()
     assert (sent[1:].sum(1) < 15).all()
-    for block in range(40):
-        gaps = torch.diff(sent[:, block].nonzero().squeeze(1))
+    for chunk in range(40):
+        gaps = torch.diff(sent[:, chunk].nonzero().squeeze(1))
         assert len(gaps) > 0
         assert gaps.max() <= 7
     assert sent[10:, 17].sum() < 10
@@ -107,7 +107,7 @@ def corrected() -> None:
     """What waits accumulates momentum, and none is left where it was sent."""
     momentum, rank, numel = 0.5, dist.get_rank(), 64 * 4
     state = dlcp.torch.GradientState(density=0.25, momentum=momentum, codec="bf16", **FLOW)
-    # Of 8 bits of precision, so that codes are exact; the last block is the largest.
+    # Of 8 bits of precision, so that codes are exact; the last chunk is the largest.
     sizes = torch.tensor([1.0, 2.0, 4.0, 64.0]).repeat_interleave(64)
     found = [of(state, sizes.clone()) for _ in range(4)]
     expected = [sizes, *[sizes * (sizes == 64.0)] * 3]
@@ -151,12 +151,12 @@ def lazily(theta_bytes: int) -> tuple[int, bytes, list[float]]:
 
 
 def all_of_it() -> list[tuple[int, bytes, list[float]]]:
-    blocks_agree()
+    chunks_agree()
     corrected()
     return [lazily(theta_bytes) for theta_bytes in (0, 1, 10**9)]
 
 
-def test_ranks_agree_on_blocks_and_join_buffers() -> None:
+def test_ranks_agree_on_chunks_and_join_buffers() -> None:
     (single, each, together), other = ranks.run(all_of_it, 2, environment=WHOLE)
     assert [one[:2] for one in other] == [single[:2], each[:2], together[:2]]
     # Three collectives of a batch, whatever it joins.
@@ -170,7 +170,7 @@ def test_ranks_agree_on_blocks_and_join_buffers() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"block_numel": 100}, "block_numel is 100; accepted: a multiple of 64"),
+        ({"chunk_numel": 100}, "chunk_numel is 100; accepted: a multiple of 64"),
         ({"age_max": 0}, "age_max is 0; accepted"),
         ({"theta_bytes": -1}, "theta_bytes is -1; accepted"),
         ({"codec": "same_sign"}, "codec is 'same_sign'; accepted: bf16"),
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_named(options: dict[str, Any], sentence: str) -> N
         dlcp.torch.GradientState(**({"recipe": "gradientflow"} | options))
 
 
-def test_a_state_of_other_blocks_is_not_loaded() -> None:
+def test_a_state_of_other_chunks_is_not_loaded() -> None:
     saved = dlcp.torch.GradientState(**FLOW).state_dict()
-    with pytest.raises(ValueError, match="the state has blocks of 64 values; accepted: 1024"):
+    with pytest.raises(ValueError, match="the state has chunks of 64 values; accepted: 1024"):
         dlcp.torch.GradientState(recipe="gradientflow").load_state_dict(saved)
