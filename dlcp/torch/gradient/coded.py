@@ -41,7 +41,6 @@ from dlcp.transport.coded import (
     decode_runs,
     encode_runs,
 )
-from dlcp.transport.communicator import Reduction
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
 
@@ -150,7 +149,7 @@ class CodedPipeline:
                 unit = buffer.group.size() if average else 1
                 key = (buffer.key, average, shares)
                 owner = self.residual.open(FROM_OWNER, key, plan.part_stream(rank), unit)
-            output, result, back = self._output(buffer)
+            opened = self._output(buffer)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
             wide = memory if memory.dtype == torch.float32 else memory.float()
@@ -164,15 +163,10 @@ class CodedPipeline:
                 sender.factor,
             )
         loss, budget_bytes = self._loss(buffer, codec, plan, coded)
-        return CodedBuffer(
-            key=buffer.key,
-            layout=buffer.layout,
-            step=buffer.step,
-            memory=coded,
-            output=output,
-            result=result,
-            back=back,
-            factor=buffer.call.factor,
+        return CodedBuffer.of(
+            buffer,
+            coded,
+            opened,
             codec=codec,
             plan=plan,
             summed=summed,
@@ -243,16 +237,15 @@ class CodedPipeline:
     def _start_coded(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
         name = "coded_reduce_scatter" if buffer.scattered else "coded_all_reduce"
         inputs, codec = _spans(prepared, prepared.memory), prepared.codec.name
-        op = Reduction.AVG if buffer.call.average else Reduction.SUM
         with self._state.starting(buffer, name, prepared) as (communicator, how):
             if prepared.values is not None:
                 rules = CodedRules(codec, values=span(prepared.values))
-                return communicator.coded_reduce_scatter(inputs, rules, op, loss=prepared.loss, **how)
+                return communicator.coded_reduce_scatter(inputs, rules, buffer.op, loss=prepared.loss, **how)
             owner = prepared.owner
             assert owner is not None
             rules = CodedRules(codec, span(owner.before), span(owner.after), owner.factor)
             outputs = _spans(prepared, prepared.summed)
-            return communicator.coded_all_reduce(outputs, inputs, rules, op, loss=prepared.loss, **how)
+            return communicator.coded_all_reduce(outputs, inputs, rules, buffer.op, loss=prepared.loss, **how)
 
     # --- its end --------------------------------------------------------------------------------------------
 
