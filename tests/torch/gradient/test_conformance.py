@@ -202,7 +202,10 @@ def counted(recipe: str) -> None:
     state.end_step()
     if recipe == "low_bit":  # whose first step has 8 bits a value
         assert state.report()["last"]["total"]["value_bytes"] == formula(recipe, 66)
-    if recipe in ("low_bit", "gradientflow"):  # of which all chunks travel, until the ranks know which ones matter
+    if recipe in (
+        "low_bit",
+        "gradientflow",
+    ):  # of which all chunks travel, until the ranks know which ones matter
         mean(state, gradient(64 * 60, 1))
         state.end_step()
     traffic, expected = state.report()["last"]["total"], formula(recipe)
