@@ -9,16 +9,23 @@ seed at the end of its run, plus what seeds differ; a way's time is the sum of i
 
 from __future__ import annotations
 
-import math
 import statistics
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Figure, Report, in_turn, slowest, spread
+from bench.collectives.world import DLCP, GLOO, Place, Ranks
+from bench.report import Figure, Report, in_turn, spread
+from bench.transformer import (
+    Plan,
+    Trained,
+    Way,
+    communication,
+    final_loss,
+    marks,
+    reach,
+    step_times_s,
+    train,
+)
 from dlcp.lab import Lab
 
 SUMMARY = (
@@ -27,25 +34,10 @@ SUMMARY = (
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 WORLD, RATE_BPS = 4, 10**9
-WIDTH, CONTEXT = 192, 64
 # Windows per rank and step, for communication of about half, twice and five times the computation.
 WINDOWS = {"five times": 2, "twice": 8, "half": 28}
-STEPS, LONGEST, EVALUATE_EVERY, WARMUP_STEPS = 150, 1.3, 15, 10
-LEARNING_RATE = 2e-3
-# Of the run, PowerSGD is dense; torch's default of 1000 steps is longer than the run.
-POWERSGD_DENSE = 0.05
+STEPS = 150
 OVER_GLOO, OVER_FP16, OVER_POWERSGD = 3.0, 1.8, 1.2
-
-
-@dataclass(frozen=True)
-class Way:
-    """How gradients travel: a backend and what is hooked into DDP."""
-
-    label: str
-    backend: Backend
-    hook: str = ""
-    """"fp16", "powersgd", the name of a recipe, or "": none."""
-    bucket_mb: float = 25.0
 
 
 WAYS = (
@@ -58,19 +50,6 @@ WAYS = (
     Way("dlcp low_bit, int4", DLCP, "low_bit"),
 )
 BASE, FP16, POWER_GLOO, EXACT, POWER_DLCP, LOW_BIT = (way.label for way in WAYS)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One rank's account of one run."""
-
-    parameters: int
-    times_s: list[float]
-    """Of each step."""
-    alone_s: float
-    """A step without communication, median."""
-    losses: list[float]
-    """Held out, after each EVALUATE_EVERY steps; the same on all ranks."""
 
 
 def run(*, quick: bool) -> Report:
@@ -87,94 +66,12 @@ def run(*, quick: bool) -> Report:
 
             def measure(case: tuple[Way, int], seed: int = seed) -> list[Trained]:
                 way, count = case
-                return ranks.run(train, place, way.backend, str(data), way, count, steps, seed, timeout_s=600)
+                plan = Plan(windows=count, steps=steps, seed=seed)
+                return ranks.run(train, place, way.backend, str(data), way, plan, timeout_s=600)
 
             for key, runs in in_turn(1, cases, measure).items():
                 found.setdefault(key, []).extend(runs)
     return _judge(found, {"seeds": seeds, "steps": steps, "rate": "1 Gbit/s a link"})
-
-
-def train(data: str, way: Way, windows: int, steps: int, seed: int) -> Trained:
-    """On a rank: the run, its steps timed."""
-    import numpy as np
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
-    from dlcp.train.tasks import Language, Transformer
-
-    class Wide(Language):
-        batch = windows * WORLD
-        context = CONTEXT
-        test_windows = 384
-
-        def model(self) -> torch.nn.Module:
-            return Transformer(context=self.context, width=WIDTH)
-
-    torch.manual_seed(seed)
-    task = Wide(np.load(data), seed=seed, rank=dist.get_rank(), world_size=dist.get_world_size())
-    model = DistributedDataParallel(task.model(), bucket_cap_mb=way.bucket_mb)
-    _register(model, way.hook, steps)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
-
-    def step_s(number: int, module: torch.nn.Module) -> float:
-        start_s = time.perf_counter()
-        optimizer.zero_grad()
-        task.loss(module, number).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        return time.perf_counter() - start_s
-
-    times_s, losses = [], []
-    for number in range(math.ceil(steps * LONGEST)):
-        dist.barrier()
-        times_s.append(step_s(number, model))
-        schedule.step()
-        if (number + 1) % EVALUATE_EVERY == 0:
-            losses.append(_held_out(task, model.module))
-    # After the run, on all ranks at once, as it is when they also communicate.
-    alone = []
-    for number in range(9):
-        dist.barrier()
-        alone.append(step_s(number, model.module))
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return Trained(count, times_s, statistics.median(alone), losses)
-
-
-def _rate(step: int, steps: int) -> float:
-    """The share of the full learning rate: up, down along a cosine, and a tenth for what comes after."""
-    warm = min(1.0, (step + 1) / WARMUP_STEPS)
-    return warm * max(0.1, 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / steps)))
-
-
-def _register(model: Any, hook: str, steps: int) -> None:
-    if hook == "fp16":
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-        model.register_comm_hook(None, fp16_compress_hook)
-    elif hook == "powersgd":
-        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
-        state = powerSGD_hook.PowerSGDState(
-            None, matrix_approximation_rank=2, start_powerSGD_iter=max(2, int(steps * POWERSGD_DENSE))
-        )
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif hook:
-        import dlcp.torch
-
-        model.register_comm_hook(
-            dlcp.torch.GradientState(model.module, recipe=hook), dlcp.torch.gradient_hook
-        )
-
-
-def _held_out(task: Any, model: Any) -> float:
-    import torch
-    import torch.distributed as dist
-
-    with torch.no_grad():
-        counted = task.evaluate(model)
-    dist.all_reduce(counted)
-    return float(counted[0] / counted[2])
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------
@@ -196,18 +93,21 @@ def _judge(found: dict[tuple[str, str], list[list[Trained]]], settings: dict[str
     )
     steps = int(str(settings["steps"]))
     for share in dict.fromkeys(share for share, _ in found):
-        marks = _marks([runs[0] for runs in found[share, BASE]], steps)
+        at = marks([final_loss(ranks[0].losses, steps) for ranks in found[share, BASE]])
         reached: dict[str, list[tuple[int, float] | None]] = {}
         for (of_share, label), runs in found.items():
             if of_share != share:
                 continue
-            reached[label] = [_reach(ranks, mark) for ranks, mark in zip(runs, marks, strict=True)]
+            reached[label] = [
+                reach(step_times_s(ranks), ranks[0].losses, mark)
+                for ranks, mark in zip(runs, at, strict=True)
+            ]
             known = [each for each in reached[label] if each is not None]
             table.add(
                 f"{share}, {label}",
-                spread((1e3 * statistics.median(_slowest(ranks)) for ranks in runs), 1),
-                spread((_communication(ranks) for ranks in runs), 2),
-                spread((ranks[0].losses[_last(steps)] for ranks in runs), 3),
+                spread((1e3 * statistics.median(step_times_s(ranks)) for ranks in runs), 1),
+                spread((communication(ranks) for ranks in runs), 2),
+                spread((final_loss(ranks[0].losses, steps) for ranks in runs), 3),
                 spread((each[0] for each in known), 0) if known else "never",
                 spread((each[1] for each in known), 2)
                 if len(known) == len(runs)
@@ -215,39 +115,6 @@ def _judge(found: dict[tuple[str, str], list[list[Trained]]], settings: dict[str
             )
         _compare(report, share, reached)
     return report
-
-
-def _last(steps: int) -> int:
-    """The evaluation at the end of the run proper."""
-    return steps // EVALUATE_EVERY - 1
-
-
-def _marks(runs: list[Trained], steps: int) -> list[float]:
-    """By seed, Gloo's loss at the end, and what seeds differ, at least a hundredth."""
-    ends = [each.losses[_last(steps)] for each in runs]
-    return [end + max(0.01, statistics.pstdev(ends)) for end in ends]
-
-
-def _slowest(ranks: list[Trained]) -> list[float]:
-    return slowest(rank.times_s for rank in ranks)
-
-
-def _communication(ranks: list[Trained]) -> float:
-    alone_s = max(rank.alone_s for rank in ranks)
-    return statistics.median(_slowest(ranks)) / alone_s - 1
-
-
-def _reach(ranks: list[Trained], mark: float) -> tuple[int, float] | None:
-    """Steps and seconds until the loss is at the mark; between two evaluations along a line."""
-    times_s, losses = _slowest(ranks), ranks[0].losses
-    for place, loss in enumerate(losses):
-        if loss > mark:
-            continue
-        steps = (place + 1) * EVALUATE_EVERY
-        if place and losses[place - 1] > loss:
-            steps -= int(EVALUATE_EVERY * (mark - loss) / (losses[place - 1] - loss))
-        return steps, sum(times_s[:steps])
-    return None
 
 
 def _compare(report: Report, share: str, reached: dict[str, list[tuple[int, float] | None]]) -> None:
