@@ -40,6 +40,7 @@ MODULES = {
     "layer_order": "layer_order",
     "gradient_lab": "gradient_lab",
     "time_to_loss": "time_to_loss",
+    "varying_links": "varying_links",
     "switched_fabric": "switched_fabric",
     "faults": "faults",
     "simulator": "simulator",

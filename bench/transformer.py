@@ -6,11 +6,13 @@ its slowest rank took, until the loss is there; between two evaluations along a 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench.collectives.world import Backend
@@ -50,6 +52,8 @@ class Plan:
     width: int = 192
     test_windows: int = 384
     """Held out, of all ranks together."""
+    mark: float | None = None
+    """A loss: who has been there ends after `steps`, or as soon as it is."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Trained:
     """A step without communication, median."""
     losses: list[float]
     """Held out, after each EVALUATE_EVERY steps; the same on all ranks."""
+    digest: str = ""
+    """Of the weights at the end: the same on all ranks."""
+    codecs: Mapping[str, float] = field(default_factory=dict)
+    """By codec, how often or how much, where the recipe chooses and its report says so."""
 
 
 # --- what comes of a run ----------------------------------------------------------------------------------------
@@ -104,8 +112,8 @@ def reach(times_s: Sequence[float], losses: Sequence[float], mark: float) -> tup
 # --- on every rank ----------------------------------------------------------------------------------------------
 
 
-def train(data: str, way: Way, plan: Plan) -> Trained:
-    """On a rank: the run, its steps timed."""
+def train(data: str, way: Way, plan: Plan, running: Path | None = None) -> Trained:
+    """On a rank: the run, its steps timed. `running`: a file that is there from the first step to the last."""
     import numpy as np
     import torch
     import torch.distributed as dist
@@ -124,7 +132,7 @@ def train(data: str, way: Way, plan: Plan) -> Trained:
     torch.manual_seed(plan.seed)
     task = Wide(np.load(data), seed=plan.seed, rank=dist.get_rank(), world_size=dist.get_world_size())
     model = DistributedDataParallel(task.model(), bucket_cap_mb=way.bucket_mb)
-    _register(model, way, plan.steps)
+    state = _register(model, way, plan.steps)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
 
@@ -138,17 +146,27 @@ def train(data: str, way: Way, plan: Plan) -> Trained:
     times_s, losses = [], []
     for number in range(math.ceil(plan.steps * plan.longest)):
         dist.barrier()
+        if running is not None and dist.get_rank() == 0:
+            running.touch()
         times_s.append(step_s(number, model))
         schedule.step()
         if (number + 1) % EVALUATE_EVERY == 0:
             losses.append(_held_out(task, model.module))
+            if plan.mark is not None and number + 1 >= plan.steps and min(losses) <= plan.mark:
+                break
+    dist.barrier()
+    if running is not None and dist.get_rank() == 0:
+        running.unlink()
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
     # After the run, on all ranks at once, as it is when they also communicate.
     alone = []
     for number in range(9):
         dist.barrier()
         alone.append(step_s(number, model.module))
     count = sum(parameter.numel() for parameter in model.parameters())
-    return Trained(count, times_s, statistics.median(alone), losses)
+    return Trained(count, times_s, statistics.median(alone), losses, digest.hexdigest(), _codecs(state))
 
 
 def _rate(step: int, steps: int) -> float:
@@ -157,7 +175,8 @@ def _rate(step: int, steps: int) -> float:
     return warm * max(0.1, 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / steps)))
 
 
-def _register(model: Any, way: Way, steps: int) -> None:
+def _register(model: Any, way: Way, steps: int) -> Any:
+    """The state of a recipe; None: the way has none."""
     if way.hook == "fp16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
@@ -165,15 +184,24 @@ def _register(model: Any, way: Way, steps: int) -> None:
     elif way.hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
-        state = powerSGD_hook.PowerSGDState(
+        memory = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=2, start_powerSGD_iter=max(2, int(steps * POWERSGD_DENSE))
         )
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        model.register_comm_hook(memory, powerSGD_hook.powerSGD_hook)
     elif way.hook:
         import dlcp.torch
 
         state = dlcp.torch.GradientState(model.module, recipe=way.hook, **way.options)
         model.register_comm_hook(state, dlcp.torch.gradient_hook)
+        return state
+    return None
+
+
+def _codecs(state: Any) -> Mapping[str, float]:
+    if state is None:
+        return {}
+    state.end_step()
+    return dict(state.report().get("codecs") or {})
 
 
 def _held_out(task: Any, model: Any) -> float:
