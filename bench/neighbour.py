@@ -142,11 +142,15 @@ def replay(connection: socket.socket, trace: Trace, rate_bps: int, running: Path
     sender.start()
     watch.start()
     while not over.is_set():
-        with contextlib.suppress(TimeoutError):
+        try:
             data = connection.recv(1 << 18)
-            received_bytes += len(data)
-            if not data:  # the other end saw the file's end first
-                break
+        except TimeoutError:
+            continue
+        except ConnectionResetError:
+            data = b""
+        received_bytes += len(data)
+        if not data:  # the other end saw the file's end first
+            break
     elapsed_s = time.perf_counter() - start_s
     sender.join()
     watch.join()

@@ -306,8 +306,8 @@ def _note_best(
         if each is not None
     ]
     report.notes.append(
-        f"{words}: best fixed precision {best}; as many steps of computation alone: {Figure.of(bounds).show(2)} times "
-        "as quick"
+        f"{words}: best fixed precision {best}; were there no communication at all, as many steps would be "
+        f"{Figure.of(bounds).show(2)} times as quick"
     )
 
 
