@@ -3,7 +3,7 @@
 Four hosts with a rank and a link of 200 Mbit/s each; a fifth host is a neighbour. Four networks: the neighbour's TCP
 takes 80 % of one link, both ways, on and off as recorded (neighbour.py); one link has a quarter of the rate; one loses
 1 % of the packets, both ways; and all three, each at a link of its own. How many windows a rank reads makes
-communication about five times as long as computation over Gloo and whole links.
+communication about five times as long as computation over Gloo and whole links, on a quiet machine.
 
 The mark is a dense run's loss of that seed at its end, plus what seeds differ. That run is over shared memory: its loss
 depends on no network, so Gloo and exact dlcp only take some steps here, and their time to the mark is those steps over
@@ -175,23 +175,22 @@ def judge(
     at = marks([final_loss(each.losses, steps) for each in dense])
     parameters = dense[0].parameters
     report = Report("varying_links", settings | {"parameters": f"{parameters / 1e6:.2f} million"})
-    table = report.table(
-        "slowest rank: median (lowest–highest) over seeds, p99 of all seeds' steps; time until the loss is a dense "
-        "run's final one",
+    steps_table = report.table(
+        "steps, slowest rank: median (lowest–highest) over seeds, p99 of all seeds' steps; neighbour's TCP while on",
         [
             "",
             "p50 ms",
             "p99 ms",
             "p99/p50",
             "communication / computation",
-            "final loss",
-            "steps to the mark",
-            "s to the mark",
-            "best fixed / this",
             "neighbour's Mbit/s",
             "of Gloo's",
             "codecs",
         ],
+    )
+    mark_table = report.table(
+        "until the loss is a dense run's final one: median (lowest–highest) over seeds",
+        ["", "final loss", "steps to the mark", "s to the mark", "best fixed / this"],
     )
     for words in dict.fromkeys(words for words, _ in found):
         runs = {label: them for (of_words, label), them in found.items() if of_words == words}
@@ -205,23 +204,25 @@ def judge(
             losses = [_losses(one, other) for one, other in zip(them, dense, strict=True)]
             known = [each for each in reached[label] if each is not None]
             gain, kept = _times(reached, best, label), _kept(runs, label)
-            table.add(
+            heard = [one.neighbour_bps / 1e6 for one in them if one.neighbour_bps is not None]
+            steps_table.add(
                 f"{words}, {label}",
                 spread((1e3 * statistics.median(one.settled_s) for one in them), 1),
                 f"{1e3 * percentile(times_s, 99):.1f}",
                 f"{_tail(them):.2f}",
                 spread((communication(one.ranks) for one in them), 2),
+                spread(heard, 1) if heard else "",
+                "" if kept is None else kept.show(2),
+                _mix(them),
+            )
+            mark_table.add(
+                f"{words}, {label}",
                 spread((final_loss(each, steps) for each in losses), 3),
                 spread((each[0] for each in known), 0) if known else "never",
                 spread((each[1] for each in known), 2)
                 if len(known) == len(them)
                 else f"{len(known)} of {len(them)}",
                 "" if gain is None else gain.show(2),
-                spread((one.neighbour_bps / 1e6 for one in them if one.neighbour_bps is not None), 1)
-                if kept
-                else "",
-                "" if kept is None else kept.show(2),
-                _mix(them),
             )
             if any(len({rank.digest for rank in one.ranks}) > 1 for one in them):
                 report.notes.append(f"WRONG: {words}, {label}: ranks ended with different weights")
