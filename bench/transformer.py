@@ -69,8 +69,6 @@ class Trained:
     """Held out, after each EVALUATE_EVERY steps; the same on all ranks."""
     digest: str = ""
     """Of the weights at the end: the same on all ranks."""
-    codecs: Mapping[str, float] = field(default_factory=dict)
-    """By codec, how often or how much, where the recipe chooses and its report says so."""
 
 
 # --- what comes of a run ----------------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ def train(data: str, way: Way, plan: Plan, running: Path | None = None) -> Train
     torch.manual_seed(plan.seed)
     task = Wide(np.load(data), seed=plan.seed, rank=dist.get_rank(), world_size=dist.get_world_size())
     model = DistributedDataParallel(task.model(), bucket_cap_mb=way.bucket_mb)
-    state = _register(model, way, plan.steps)
+    _register(model, way, plan.steps)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
 
@@ -166,7 +164,7 @@ def train(data: str, way: Way, plan: Plan, running: Path | None = None) -> Train
         dist.barrier()
         alone.append(step_s(number, model.module))
     count = sum(parameter.numel() for parameter in model.parameters())
-    return Trained(count, times_s, statistics.median(alone), losses, digest.hexdigest(), _codecs(state))
+    return Trained(count, times_s, statistics.median(alone), losses, digest.hexdigest())
 
 
 def _rate(step: int, steps: int) -> float:
@@ -175,8 +173,7 @@ def _rate(step: int, steps: int) -> float:
     return warm * max(0.1, 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / steps)))
 
 
-def _register(model: Any, way: Way, steps: int) -> Any:
-    """The state of a recipe; None: the way has none."""
+def _register(model: Any, way: Way, steps: int) -> None:
     if way.hook == "fp16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
@@ -193,15 +190,6 @@ def _register(model: Any, way: Way, steps: int) -> Any:
 
         state = dlcp.torch.GradientState(model.module, recipe=way.hook, **way.options)
         model.register_comm_hook(state, dlcp.torch.gradient_hook)
-        return state
-    return None
-
-
-def _codecs(state: Any) -> Mapping[str, float]:
-    if state is None:
-        return {}
-    state.end_step()
-    return dict(state.report().get("codecs") or {})
 
 
 def _held_out(task: Any, model: Any) -> float:

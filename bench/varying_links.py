@@ -1,4 +1,6 @@
-"""Links that vary: a transformer trained until it is as good as dense, in fixed precisions and in the network's choice.
+"""Links that vary: a transformer trained until it is as good as dense, in fixed precisions and as the network chooses.
+
+The network chooses who adds (owners="by_link"), not how many bits: of those the table shows what more and fewer cost.
 
 Four hosts with a rank and a link of 200 Mbit/s each; a fifth host is a neighbour. Four networks: the neighbour's TCP
 takes 80 % of one link, both ways, on and off as recorded (neighbour.py); one link has a quarter of the rate; one loses
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +39,7 @@ from bench.transformer import (
 from dlcp.lab import Lab, Link, Loss
 from dlcp.lab.namespaces import INTERFACE
 
-SUMMARY = "a transformer until it is as good as dense, beside TCP, a slow and a lossy link: int8, int4, int2, chosen"
+SUMMARY = "a transformer until it is as good as dense, beside TCP, a slow and a lossy link: 8, 4, 2 bits, and who adds"
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 # What two cores can forward for four hosts without being the limit themselves.
@@ -71,13 +73,8 @@ CASES = {
 BASE = Way("Gloo", GLOO)
 DENSE = (BASE, Way("exact", DLCP))
 FIXED = tuple(Way(codec, DLCP, "low_bit", options={"codec": codec}) for codec in ("int8", "int4", "int2"))
-CHOICE = Way("auto, by link", DLCP, "low_bit", options={"codec": "auto", "owners": "by_link"})
-# What the choice is made of, one at a time.
-HALVES = (
-    Way("auto", DLCP, "low_bit", options={"codec": "auto"}),
-    Way("int4, by link", DLCP, "low_bit", options={"codec": "int4", "owners": "by_link"}),
-)
-WAYS = (*DENSE, *FIXED, *HALVES, CHOICE)
+CHOICE = Way("int4, by link", DLCP, "low_bit", options={"owners": "by_link"})
+WAYS = (*DENSE, *FIXED, CHOICE)
 
 
 @dataclass(frozen=True)
@@ -102,8 +99,6 @@ Found = dict[tuple[str, str], list[Run]]
 def run(*, quick: bool) -> Report:
     seeds, steps = (1, QUICK_STEPS) if quick else (2, STEPS)
     cases = {ALL: CASES[ALL]} if quick else CASES
-    refused = {way.label: words for way in WAYS if (words := _refusal(way))}
-    ways = [way for way in WAYS if way.label not in refused]
     found: Found = {}
     with TemporaryDirectory() as folder, Ranks() as ranks:
         from dlcp.train.data import prepare
@@ -138,7 +133,7 @@ def run(*, quick: bool) -> Report:
                         trained = ranks.run(train, place, way.backend, *words, timeout_s=600)
                         return Run(trained, None if beside is None else beside.moved().rate_bps, is_whole)
 
-                    for key, runs in in_turn(1, {(words, way.label): way for way in ways}, measure).items():
+                    for key, runs in in_turn(1, {(words, way.label): way for way in WAYS}, measure).items():
                         found.setdefault(key, []).extend(runs)
     settings = {
         "seeds": seeds,
@@ -146,30 +141,13 @@ def run(*, quick: bool) -> Report:
         "rate": f"{RATE_BPS / 1e6:g} Mbit/s a link",
         "neighbour": f"{NEIGHBOUR_BPS / 1e6:.0f} Mbit/s of payload each way",
     }
-    return judge(found, dense, settings, refused)
-
-
-def _refusal(way: Way) -> str:
-    """Why this version of dlcp has no such way; empty: it has."""
-    import dlcp.torch
-
-    if not way.hook:
-        return ""
-    if unknown := set(way.options) - {each.name for each in fields(dlcp.torch.GradientOptions)}:
-        return f"no option {', '.join(sorted(unknown))}"
-    try:
-        dlcp.torch.GradientOptions(recipe=way.hook, **way.options)
-    except ValueError as error:
-        return str(error)
-    return ""
+    return judge(found, dense, settings)
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------
 
 
-def judge(
-    found: Found, dense: Sequence[Trained], settings: dict[str, object], refused: Mapping[str, str]
-) -> Report:
+def judge(found: Found, dense: Sequence[Trained], settings: dict[str, object]) -> Report:
     """What was found, by network and way: a run per seed. `dense`: of each seed, the run that sets the mark."""
     steps = int(str(settings["steps"]))
     at = marks([final_loss(each.losses, steps) for each in dense])
@@ -185,7 +163,6 @@ def judge(
             "communication / computation",
             "neighbour's Mbit/s",
             "of Gloo's",
-            "codecs",
         ],
     )
     mark_table = report.table(
@@ -213,7 +190,6 @@ def judge(
                 spread((communication(one.ranks) for one in them), 2),
                 spread(heard, 1) if heard else "",
                 "" if kept is None else kept.show(2),
-                _mix(them),
             )
             mark_table.add(
                 f"{words}, {label}",
@@ -229,7 +205,6 @@ def judge(
         _note_best(report, words, best, runs, reached)
         if CHOICE.label in runs:
             _compare(report, words, best, runs, reached)
-    report.notes += [f"{label}: not run, {why}" for label, why in refused.items()]
     return report
 
 
@@ -282,16 +257,6 @@ def _kept(runs: Mapping[str, list[Run]], label: str) -> Figure | None:
     both = [(own.neighbour_bps, base.neighbour_bps) for own, base in pairs]
     known = [(own, base) for own, base in both if own is not None and base is not None]
     return Figure.of(own / base for own, base in known) if known else None
-
-
-def _mix(runs: Sequence[Run]) -> str:
-    """What share of its choices each codec had, by rank 0 of all seeds."""
-    total: dict[str, float] = {}
-    for one in runs:
-        for codec, count in one.ranks[0].codecs.items():
-            total[codec] = total.get(codec, 0) + count
-    whole = sum(total.values())
-    return ", ".join(f"{codec} {count / whole:.0%}" for codec, count in total.items() if count)
 
 
 def _note_best(
