@@ -44,6 +44,7 @@ bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     const std::size_t overhead = wire::header_bytes + (peer.protects() ? wire::tag_bytes : 0);
     FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, peer.datagram_bytes - overhead)};
     write_frames(peer, out);
+    if (out.writer.size() == 0 && peer.session->owed.probe_of_data) write_probe_of_data(peer, out);
     if (out.writer.size() == 0) return false;
     send_control(peer, out, slot);
     if (out.closing) {
@@ -72,18 +73,18 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
     // A packet that falls out of the receiver's window can no longer be acknowledged.
     while (sender.sent.full()) {
         const std::uint64_t oldest = sender.sent.oldest();
-        if (!sender.sent[oldest].lost) declare_lost(peer, oldest);
+        if (!sender.sent[oldest].lost()) declare_lost(peer, oldest, SentPacket::Loss::other);
         sender.sent.resolve(oldest);
         sender.sent.trim();
     }
     if (out.asks) {
         h.packet_number =
-            sender.sent.push({.sent_at = out.now, .path = h.path, .traffic_class = wire::control_class});
+            sender.sent.push({.sent_at = out.now, .path = h.path, .traffic_class = out.traffic_class});
         sender.paths.on_sent(h.path);
     } else {
         h.packet_number = sender.sent.skip();
     }
-    packet.write_inline(slot, peer.address, type_of_service(config_, wire::control_class, Ecn::capable));
+    packet.write_inline(slot, peer.address, type_of_service(config_, out.traffic_class, Ecn::capable));
     if (keyed) PacketBuilder::seal(slot, peer.session->keys.send(), h.packet_number, config_.encrypt);
     ++counters_.control_packets_sent;
     counters_.control_bytes_sent += out.writer.size();

@@ -138,8 +138,9 @@ private:
     struct FramesOut {
         Time now;
         wire::FrameWriter writer;
-        bool asks = false;     // for an acknowledgement
-        bool closing = false;  // it holds the goodbye
+        bool asks = false;                                 // for an acknowledgement
+        bool closing = false;                              // it holds the goodbye
+        std::uint8_t traffic_class = wire::control_class;  // of the queue it travels in
     };
     struct FramesIn {
         Time now;
@@ -278,6 +279,7 @@ private:
     void write_complete(Peer& peer, FramesOut& out);
     void write_outcome(Peer& peer, FramesOut& out);
     void write_probe(Peer& peer, FramesOut& out);
+    void write_probe_of_data(Peer& peer, FramesOut& out);
     void write_trimmed(Peer& peer, FramesOut& out);
     void write_hold(Peer& peer, FramesOut& out);
     void write_proceed(Peer& peer, FramesOut& out);
@@ -313,7 +315,8 @@ private:
     void judge_paths(Time now, Peer& peer);
     void report(Peer& peer, const AckSample& sample);
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
-    void declare_lost(Peer& peer, std::uint64_t number);
+    void declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss);
+    void widen_tolerance(Peer& peer, std::uint64_t number);
     void detect_losses(Time now, Peer& peer);
 
     // timers.cpp

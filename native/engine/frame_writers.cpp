@@ -125,6 +125,18 @@ void Endpoint::write_probe(Peer& peer, FramesOut& out) {
     ++counters_.probes_sent;
 }
 
+// In a packet of its own: nothing else should wait in a queue of data.
+void Endpoint::write_probe_of_data(Peer& peer, FramesOut& out) {
+    const SentRing& sent = peer.session->sender.sent;
+    std::uint64_t n = sent.find(0);
+    while (n != sent.next() && (sent[n].lost() || sent[n].message_slot == SentPacket::no_message))
+        n = sent.find(n + 1);
+    if (n != sent.next()) out.traffic_class = sent[n].traffic_class;
+    peer.session->owed.probe_of_data = false;
+    peer.session->owed.probe = true;
+    write_probe(peer, out);
+}
+
 void Endpoint::write_cancel(Peer& peer, FramesOut& out) {
     for (std::vector<std::uint32_t>& ids = peer.session->owed.cancel_ids; !ids.empty(); ids.pop_back()) {
         if (!out.writer.put_cancel(ids.back())) return;

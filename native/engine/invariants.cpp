@@ -11,7 +11,7 @@ std::string check_sent(const SenderState& sender) {
     std::uint64_t in_flight = 0;
     std::uint32_t awaiting = 0;
     for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
-        if (sender.sent[n].lost) continue;
+        if (sender.sent[n].lost()) continue;
         in_flight += sender.sent[n].bytes;
         awaiting += sender.sent[n].message_slot != SentPacket::no_message;
     }

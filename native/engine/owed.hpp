@@ -14,6 +14,8 @@ struct Owed {
     bool ack_full = false;
     // A probe, a grant, a demand for credit, the floor of this endpoint's messages, a goodbye.
     bool probe = false;
+    // A probe that travels behind the data that it asks about, in a packet of its own.
+    bool probe_of_data = false;
     bool grant = false;
     bool demand = false;
     bool floor = false;
@@ -32,7 +34,7 @@ struct Owed {
     std::vector<std::uint64_t> trimmed_numbers;
 
     bool any() const {
-        return ack || probe || grant || demand || close || floor || !complete_ids.empty() ||
+        return ack || probe || probe_of_data || grant || demand || close || floor || !complete_ids.empty() ||
                !outcome_ids.empty() || !refuse_ids.empty() || !hold_ids.empty() || !proceed_ids.empty() ||
                !cancel_ids.empty() || !trimmed_numbers.empty();
     }

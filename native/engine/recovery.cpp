@@ -2,8 +2,10 @@
 //
 // A packet counts as lost when any of these holds: a later packet of its lane (path and class) is acknowledged and lies
 // beyond the lane's tolerance; a packet of another lane that was sent a reordering window later is acknowledged (RFC
-// 8985); it is overdue while later packets are acknowledged; a trimmed notice names it. A lost packet is watched for a
-// while: a late acknowledgement widens the tolerance. When nothing is heard at all, timers.cpp probes.
+// 8985); it is overdue while later packets are acknowledged; a trimmed notice names it. Packets of the control class
+// overtake data in switches and in the sender's own card, so they say nothing about data. A lost packet is watched for
+// a while: a late acknowledgement widens the tolerance of the rule that erred, at most once a round trip, as RFC 8985
+// (section 6.2) does: one event proves many packets late. When nothing is heard at all, timers.cpp probes.
 #include <algorithm>
 #include <utility>
 
@@ -27,10 +29,10 @@ bool bit(const std::uint8_t* bitmap, std::uint64_t back) {
 
 }  // namespace
 
-void Endpoint::declare_lost(Peer& peer, std::uint64_t number) {
+void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss) {
     SenderState& sender = peer.session->sender;
     SentPacket& p = sender.sent[number];
-    p.lost = true;
+    p.loss = loss;
     sender.paths.on_lost(p.path);
     if (p.message_slot == SentPacket::no_message) return;
     --sender.awaiting;
@@ -78,7 +80,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     sender.credit = Bytes{ack.credit_bytes};
     if (progress) {
-        sender.acked_end = std::max(sender.acked_end, newest + 1);
+        sender.newest_acked.end = std::max(sender.newest_acked.end, newest + 1);
         end_round(peer, newest, sample);
     }
     if (ack.queue_delay_ns > 0) {
@@ -106,17 +108,20 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
     sender.sent.resolve(number);
-    sender.newest_acked_sent_at = std::max(sender.newest_acked_sent_at, p.sent_at);
+    sender.newest_acked.sent_at = std::max(sender.newest_acked.sent_at, p.sent_at);
+    if (p.traffic_class != wire::control_class) {
+        sender.newest_acked_data.end = std::max(sender.newest_acked_data.end, number + 1);
+        sender.newest_acked_data.sent_at = std::max(sender.newest_acked_data.sent_at, p.sent_at);
+    }
     std::uint64_t& lane_end = sender.lane_end(p, config_.paths);
     lane_end = std::max(lane_end, number + 1);
     sender.paths.on_acked(p.path, ce);
-    if (p.lost) {
+    if (p.lost()) {
         ++counters_.spurious_losses;
-        peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
-        peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
+        widen_tolerance(peer, number);
     }
     if (p.message_slot == SentPacket::no_message) return;
-    if (!p.lost) {
+    if (!p.lost()) {
         sender.in_flight -= Bytes{p.bytes};
         --sender.awaiting;
     }
@@ -130,6 +135,18 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
     const bool first = !m.taken();
     m.on_acked(p.block);
     if (first && m.state == OutgoingState::State::sending) enqueue(p.message_slot, false);
+}
+
+// This packet counted as lost and has arrived: the rule that erred becomes more patient.
+void Endpoint::widen_tolerance(Peer& peer, std::uint64_t number) {
+    SenderState& sender = peer.session->sender;
+    const SentPacket::Loss rule = sender.sent[number].loss;
+    if (rule == SentPacket::Loss::other || number < sender.widened_end) return;
+    sender.widened_end = sender.sent.next();
+    if (rule == SentPacket::Loss::overtaken_in_lane)
+        peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
+    else
+        peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
 }
 
 // A moving average over some 256 packets.
@@ -179,8 +196,8 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
     sample.rtt = peer.rtt.smoothed();
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t number = wire::load64(numbers + 8 * i);
-        if (!sender.sent.tracked(number) || sender.sent[number].lost) continue;
-        declare_lost(peer, number);
+        if (!sender.sent.tracked(number) || sender.sent[number].lost()) continue;
+        declare_lost(peer, number, SentPacket::Loss::other);
         end_round(peer, number, sample);
     }
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});
@@ -191,15 +208,19 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
 void Endpoint::detect_losses(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     sender.loss_at = time_never;
-    if (sender.acked_end == 0) return;
+    if (sender.newest_acked.end == 0) return;
     const Duration overdue = peer.rtt.timeout(config_.min_rto);
     peer.reorder_window = std::max(peer.reorder_window, std::max(config_.min_rto, peer.rtt.min() / 4));
-    for (std::uint64_t n = sender.sent.find(0); n + 1 < sender.acked_end; n = sender.sent.find(n + 1)) {
+    for (std::uint64_t n = sender.sent.find(0); n + 1 < sender.newest_acked.end; n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
-        if (p.lost) continue;
-        if (sender.lane_end(p, config_.paths) > n + peer.lane_tolerance || now - p.sent_at >= overdue ||
-            sender.newest_acked_sent_at - p.sent_at >= peer.reorder_window)
-            declare_lost(peer, n);
+        const SenderState::Newest& newest = sender.newest_beside(p);
+        if (p.lost() || n + 1 >= newest.end) continue;
+        if (sender.lane_end(p, config_.paths) > n + peer.lane_tolerance)
+            declare_lost(peer, n, SentPacket::Loss::overtaken_in_lane);
+        else if (newest.sent_at - p.sent_at >= peer.reorder_window)
+            declare_lost(peer, n, SentPacket::Loss::overtaken);
+        else if (now - p.sent_at >= overdue)
+            declare_lost(peer, n, SentPacket::Loss::other);
         else
             sender.loss_at = std::min(sender.loss_at, p.sent_at + overdue);
     }

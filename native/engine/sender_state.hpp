@@ -39,10 +39,16 @@ struct SenderState {
 
     // Per lane (class * paths + path): one past the largest acknowledged packet number of the lane; 0: none.
     std::vector<std::uint64_t> lane_acked_end;
-    // One past the largest acknowledged packet number; 0: none.
-    std::uint64_t acked_end = 0;
-    // When the latest sent of the acknowledged packets was sent.
-    Time newest_acked_sent_at{INT64_MIN / 2};
+    // Of acknowledged packets: one past the largest number, 0: none; and when the latest sent of them was sent.
+    struct Newest {
+        std::uint64_t end = 0;
+        Time sent_at{INT64_MIN / 2};
+    };
+    // Of all, and of those that travelled in queues of data, which packets of the control class overtake.
+    Newest newest_acked;
+    Newest newest_acked_data;
+    // Spurious losses of packets before this number have widened the tolerances already, or not more than once a round.
+    std::uint64_t widened_end = 0;
     // A round trip ends when this packet number or a later one is acknowledged.
     std::uint64_t round_end = 0;
 
@@ -94,6 +100,10 @@ struct SenderState {
     }
     std::uint64_t& lane_end(const SentPacket& packet, std::uint16_t paths_per_class) {
         return lane_acked_end[std::size_t{packet.traffic_class} * paths_per_class + packet.path];
+    }
+    // What is acknowledged of later packets says something about this one only if they could not overtake it.
+    const Newest& newest_beside(const SentPacket& packet) const {
+        return packet.traffic_class == wire::control_class ? newest_acked : newest_acked_data;
     }
     Time next_timer() const { return std::min({probe_at, loss_at, pace_at}); }
 };

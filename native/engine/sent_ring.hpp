@@ -18,14 +18,19 @@ namespace dlcp {
 struct SentPacket {
     static constexpr std::uint32_t no_message = UINT32_MAX;  // control that asks for an acknowledgement
 
+    // By which rule a packet counts as lost (recovery.cpp); `none`: it does not.
+    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, other };
+
     Time sent_at{0};
     std::uint32_t message_slot = no_message;
     std::uint32_t message_generation = 0;
     std::uint32_t block = 0;
     std::uint16_t bytes = 0;  // datagram, 0 for control: it does not count as in flight
     std::uint16_t path = 0;
-    std::uint8_t traffic_class = 0;
-    bool lost = false;
+    std::uint8_t traffic_class = 0;  // of the queue it travels in
+    Loss loss = Loss::none;
+
+    bool lost() const { return loss != Loss::none; }
 };
 
 class SentRing {
@@ -82,7 +87,7 @@ public:
     // Moves `oldest` past resolved packets, and past lost ones too far behind for a late acknowledgement to matter.
     void trim() {
         oldest_ = find(oldest_);
-        while (oldest_ < next_ && entries_[oldest_ % entries_.size()].lost && next_ - oldest_ > late_width) {
+        while (oldest_ < next_ && entries_[oldest_ % entries_.size()].lost() && next_ - oldest_ > late_width) {
             resolve(oldest_);
             oldest_ = find(oldest_);
         }

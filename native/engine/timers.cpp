@@ -4,6 +4,7 @@
 // the bytes in flight are sent again without waiting for an answer. A peer that owes something and is silent for
 // peer_timeout is dead.
 #include <algorithm>
+#include <utility>
 
 #include "engine/endpoint.hpp"
 
@@ -147,11 +148,15 @@ void Endpoint::fire_session(Time now, Peer& peer) {
     }
 }
 
-// Nothing was heard for a probe timeout.
+// Nothing was heard for a probe timeout. The first probe follows the data that it asks about, through the same queues:
+// if these are long, the data is acknowledged before it, and if not, what its answer lacks is lost. A probe that overtook
+// them would be answered while they wait, and prove nothing.
 void Endpoint::probe_unanswered(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     ++sender.timeouts;
     ask(peer);
+    if (sender.timeouts <= unanswered_probes && sender.awaiting > 0)
+        peer.session->owed.probe_of_data = std::exchange(peer.session->owed.probe, false);
     peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
     sender.last_progress = now;
     sender.congestion->on_timeout(sender.timeouts);
@@ -160,7 +165,8 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
         // Where probes and answers are lost too, waiting for one to get through costs more than sending again.
         const Duration overdue = peer.rtt.timeout(config_.min_rto);
         for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
-            if (!sender.sent[n].lost && now - sender.sent[n].sent_at >= overdue) declare_lost(peer, n);
+            if (!sender.sent[n].lost() && now - sender.sent[n].sent_at >= overdue)
+                declare_lost(peer, n, SentPacket::Loss::other);
         judge_paths(now, peer);  // what all died on one path shows nowhere else
         refresh(peer);
     }

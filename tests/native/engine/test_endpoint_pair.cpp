@@ -70,6 +70,30 @@ TEST_CASE("endpoint pair: loss is repaired, and a lost tail costs no long timeou
          }}});
 }
 
+TEST_CASE("endpoint pair: many packets late at once do not blind the sender to later losses") {
+    // Half of the paths are late, for one message. Each of their packets counts as lost and is none.
+    Net net;
+    net.connect_all();
+    LinkSettings late = plain_link();
+    for (std::uint16_t path = 0; path < 8; path += 2)
+        late.paths.push_back({.path = path, .delay = microseconds(300)});
+    net.network().set_way(0, 1, late);
+    net.exchange(message(180'000));
+    net.finish();
+    CHECK(net.world.counters(0).spurious_losses > 16);
+    // From now on losses are real, and the packets that overtake them tell so within a round trip.
+    net.network().set_way(0, 1, lossy_link(0.05));
+    std::vector<std::int64_t> times;
+    for (std::size_t i = 1; i <= 100; ++i) {
+        net.exchange(message(60'000));
+        net.finish();
+        times.push_back(took(net.receive(i)).value);
+    }
+    std::sort(times.begin(), times.end());
+    CHECK(times[50] < 150'000);  // 224 us where each of the packets widened the tolerances
+    net.check();
+}
+
 TEST_CASE("endpoint pair: a trimmed packet is repaired at once, not after a probe timeout") {
     Net net;
     net.connect_all();
