@@ -31,8 +31,9 @@ struct IntegerCode {
     static constexpr std::uint32_t minus_one = CodeWords<bits>::mask;
 
     static Coded encode(Floats scaled) {
+        static_assert((rounding_bits & CodeWords<bits>::mask) == 0);  // so a code's own bits are those of the sum
         const Floats rounded = scaled + rounding;
-        return {((Words)rounded - rounding_bits) & CodeWords<bits>::mask, rounded - rounding};
+        return {(Words)rounded & CodeWords<bits>::mask, rounded - rounding};
     }
     static Floats decode(Words code) {
         constexpr int above = 32 - static_cast<int>(bits);

@@ -84,15 +84,19 @@ template <Codec codec>
     __builtin_memcpy(values.at, each, sizeof each);
 }
 
-// `values` become what the code leaves of them.
-template <Codec codec>
+// `values` become what the code leaves of them, if anybody `keeps` it.
+template <Codec codec, bool keeps = true>
 inline void encode_group(FloatGroup& values, std::uint8_t* to) {
     constexpr CodecTraits kind = traits(codec);
     WordGroup codes;
     if constexpr (is_scaled(codec)) {
         const std::uint32_t largest = largest_magnitude(values);
-        if (largest >= infinity_bits) [[unlikely]]
-            return encode_not_finite<codec>(values, to);
+        if (largest >= infinity_bits) [[unlikely]] {
+            FloatGroup special = values;  // a copy, so that `values` need no address and stay in registers
+            encode_not_finite<codec>(special, to);
+            values = special;
+            return;
+        }
         const std::uint32_t scale_bits = scale_for<codec>(largest);
         const auto stored = static_cast<std::uint16_t>(scale_bits);
         __builtin_memcpy(to, &stored, sizeof stored);
@@ -105,7 +109,7 @@ inline void encode_group(FloatGroup& values, std::uint8_t* to) {
         for (std::size_t i = 0; i < group_vectors; ++i) {
             const Coded coded = CodeOf<codec>::encode(values.at[i] * inverse);
             codes.at[i] = coded.code;
-            values.at[i] -= coded.value * scale;
+            if constexpr (keeps) values.at[i] -= coded.value * scale;
         }
     } else {
         for (std::size_t i = 0; i < group_vectors; ++i) {
@@ -126,8 +130,12 @@ inline void decode_group(const std::uint8_t* from, FloatGroup& values) {
     if constexpr (is_scaled(codec)) {
         std::uint16_t stored;
         __builtin_memcpy(&stored, from, sizeof stored);
-        if ((stored & scale_infinity) == scale_infinity) [[unlikely]]
-            return decode_not_finite<codec>(from, values);
+        if ((stored & scale_infinity) == scale_infinity) [[unlikely]] {
+            FloatGroup special;  // as in encode_group
+            decode_not_finite<codec>(from, special);
+            values = special;
+            return;
+        }
         CodeWords<kind.bits>::unpack(from + sizeof stored, codes);
         const float scale = float_of(std::uint32_t{stored} << 16);
         for (std::size_t i = 0; i < group_vectors; ++i) values.at[i] = CodeOf<codec>::decode(codes.at[i]) * scale;
@@ -137,17 +145,22 @@ inline void decode_group(const std::uint8_t* from, FloatGroup& values) {
     }
 }
 
-inline void load_group(const float* from, FloatGroup& values) { __builtin_memcpy(&values, from, sizeof values); }
+// Vector by vector, and what is incomplete by way of a copy: a group whose address is taken would not stay in registers.
+inline void load_group(const float* from, FloatGroup& values) {
+    for (std::size_t i = 0; i < group_vectors; ++i) values.at[i] = load_vector<Floats>(from + i * lanes);
+}
 template <bool streaming = false>
 inline void store_group(float* to, const FloatGroup& values) {
-    if constexpr (streaming)
-        for (std::size_t i = 0; i < group_vectors; ++i) store_past_caches(to + i * lanes, values.at[i]);
-    else
-        __builtin_memcpy(to, &values, sizeof values);
+    for (std::size_t i = 0; i < group_vectors; ++i)
+        if constexpr (streaming)
+            store_past_caches(to + i * lanes, values.at[i]);
+        else
+            store_vector(to + i * lanes, values.at[i]);
 }
 inline void load_group(const float* from, FloatGroup& values, std::size_t count) {
-    values = {};
-    __builtin_memcpy(&values, from, count * sizeof *from);
+    float each[group_values] = {};
+    __builtin_memcpy(each, from, count * sizeof *from);
+    load_group(each, values);
 }
 // values += factor · kept
 inline void add_kept(FloatGroup& values, const float* kept, float factor) {
@@ -168,7 +181,7 @@ inline void prefetch_group(const float* from) {
 // As many values are larger than the caches next to a core (decoding 64 MB, AVX-512: 3.6 ms in place of 10.8).
 inline constexpr std::size_t streaming_values = 256 * 1024;
 
-template <Codec codec, bool streaming>
+template <Codec codec, bool streaming, bool keeps>
 inline void encode_all(const EncodeWork todo) {
     constexpr std::size_t bytes = group_bytes(codec);
     std::uint8_t* to = todo.coded;
@@ -180,22 +193,24 @@ inline void encode_all(const EncodeWork todo) {
         else
             load_group(todo.values + at, values, left);
         prefetch_group(todo.values + at + ahead);
-        if (todo.before != nullptr) {
+        if (keeps && todo.before != nullptr) {
             add_kept(values, todo.before + at, todo.factor);
             prefetch_group(todo.before + at + ahead);
         }
-        encode_group<codec>(values, to);
-        if (todo.after != nullptr) store_group<streaming>(todo.after + at, values);
+        encode_group<codec, keeps>(values, to);
+        if (keeps && todo.after != nullptr) store_group<streaming>(todo.after + at, values);
     }
 }
 
 template <Codec codec>
 [[gnu::noinline]] void encode_values(const EncodeWork* work) {
-    if (work->after != work->before && work->count >= streaming_values && may_stream(work->after)) {
-        encode_all<codec, true>(*work);
+    if (work->after == nullptr && work->before == nullptr) {
+        encode_all<codec, false, false>(*work);
+    } else if (work->after != work->before && work->count >= streaming_values && may_stream(work->after)) {
+        encode_all<codec, true, true>(*work);
         end_streaming();
     } else {
-        encode_all<codec, false>(*work);
+        encode_all<codec, false, true>(*work);
     }
 }
 
