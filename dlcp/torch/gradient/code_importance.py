@@ -50,3 +50,10 @@ def importance_by_scales(
         threshold = threshold_of(histogram_of(code[known], counts[known]), critical_share)
         found.append(np.where(known & (code < threshold), code, CRITICAL).astype(np.uint8))
     return found
+
+
+def critical_bytes_of(importance: NDArray[np.uint8], block_bytes: int, message_bytes: int) -> int:
+    """Of a message, the bytes of its critical blocks; the last block may be shorter."""
+    critical = importance == CRITICAL
+    short = block_bytes * len(critical) - message_bytes
+    return int(critical.sum()) * block_bytes - (short if critical[-1] else 0)

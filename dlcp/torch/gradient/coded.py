@@ -23,10 +23,11 @@ import torch
 
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.budget import StepBudget
-from dlcp.torch.gradient.code_importance import importance_by_scales
+from dlcp.torch.gradient.code_importance import critical_bytes_of, importance_by_scales
 from dlcp.torch.gradient.code_plan import CodePlan, plan_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
@@ -75,6 +76,7 @@ class CodedBuffer(PreparedBuffer):
     loss: LossRules | None
     """What of the contribution may be lost; None: nothing."""
     budget_bytes: int
+    critical_bytes: int
 
 
 class CodedPipeline:
@@ -99,7 +101,8 @@ class CodedPipeline:
         """What codes left, which waits for the next step."""
         self._budget = StepBudget(loss_cap=options.loss_cap, whole_step=options.budget_scope == "step")
         self._owners = OwnerShares() if options.owners == "by_link" else None
-        self._plans: dict[tuple[Hashable, Shares | None], CodePlan] = {}
+        # With each, the parameters in this rank's part.
+        self._plans: dict[tuple[Hashable, Shares | None], tuple[CodePlan, Layout]] = {}
 
     # --- a step ---------------------------------------------------------------------------------------------
 
@@ -133,7 +136,7 @@ class CodedPipeline:
 
     def _prepare(self, buffer: GradientBuffer, shares: Shares | None) -> CodedBuffer:
         state, codec, rank = self._state, self._codec_of(buffer.step), buffer.rank
-        plan = self._plan(buffer, shares)
+        plan, own_stream = self._plan(buffer, shares)
         memory = readable(buffer.values, "gradients")
         with state.lock:
             coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU)
@@ -147,8 +150,7 @@ class CodedPipeline:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
-                key = (buffer.key, average, shares)
-                owner = self.residual.open(FROM_OWNER, key, plan.part_stream(rank), unit)
+                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit)
             opened = self._output(buffer)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
@@ -162,7 +164,7 @@ class CodedPipeline:
                 sender.after.data_ptr(),
                 sender.factor,
             )
-        loss, budget_bytes = self._loss(buffer, codec, plan, coded)
+        loss, budget_bytes, critical_bytes = self._loss(buffer, codec, plan, coded)
         return CodedBuffer.of(
             buffer,
             coded,
@@ -176,6 +178,7 @@ class CodedPipeline:
             owner=owner,
             loss=loss,
             budget_bytes=budget_bytes,
+            critical_bytes=critical_bytes,
         )
 
     def _output(self, buffer: GradientBuffer) -> tuple[torch.Tensor, torch.Tensor, CopyBack]:
@@ -193,9 +196,9 @@ class CodedPipeline:
             return self._state.buffers.output(buffer)
         return into.detach().view(-1), into, CopyBack()
 
-    def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> CodePlan:
-        plan = self._plans.get((buffer.key, shares))
-        if plan is None:
+    def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> tuple[CodePlan, Layout]:
+        known = self._plans.get((buffer.key, shares))
+        if known is None:
             coded = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
             plan = plan_of(
                 buffer.layout,
@@ -206,31 +209,31 @@ class CodedPipeline:
             )
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
-            self._plans[buffer.key, shares] = plan
-        return plan
+            known = self._plans[buffer.key, shares] = plan, plan.part_stream(buffer.rank)
+        return known
 
     def _loss(
         self, buffer: GradientBuffer, codec: CodecTraits, plan: CodePlan, coded: torch.Tensor
-    ) -> tuple[LossRules | None, int]:
-        """What a contribution may lose, and how many bytes that is."""
-        if not self._options.may_lose or not plan.groups:
-            return None, 0
+    ) -> tuple[LossRules | None, int, int]:
+        """What a contribution may lose, how many bytes that is, and how many are critical."""
         unit, own = codec.group_bytes, plan.parts[buffer.rank]
         sent_bytes = (plan.groups - own[1] + own[0]) * unit
+        if not self._options.may_lose or not plan.groups:
+            return None, 0, sent_bytes
         allowed = sum(one.count * self._options.budget_of(one.name) for one in plan.stream.segments)
         with self._state.lock:
             ratio = self._budget.give(buffer.key, sent_bytes, allowed / max(1, plan.stream.numel))
-        importance = importance_by_scales(
-            coded,
-            codec,
-            plan.parts,
-            [
-                0 if rank == buffer.rank else buffer.communicator.block_bytes(rank, unit)
-                for rank in range(len(plan.parts))
-            ],
-            self._options.critical_share,
+        blocks = [
+            0 if rank == buffer.rank else buffer.communicator.block_bytes(rank, unit)
+            for rank in range(len(plan.parts))
+        ]
+        importance = importance_by_scales(coded, codec, plan.parts, blocks, self._options.critical_share)
+        critical_bytes = sum(
+            critical_bytes_of(marks, block, (end - begin) * unit)
+            for marks, block, (begin, end) in zip(importance, blocks, plan.parts, strict=True)
+            if marks is not None
         )
-        return LossRules(ratio, importance), int(ratio * sent_bytes)
+        return LossRules(ratio, importance), int(ratio * sent_bytes), critical_bytes
 
     # --- its collectives ------------------------------------------------------------------------------------
 
@@ -297,7 +300,7 @@ class CodedPipeline:
         self._state.ledger.enter(
             prepared.name,
             outcome,
-            critical_bytes=contributed if prepared.loss is None else 0,
+            critical_bytes=prepared.critical_bytes,
             budget_bytes=prepared.budget_bytes,
             block_bytes=block_bytes(buffer, unit),
             contributed_bytes=contributed,

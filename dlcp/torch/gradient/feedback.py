@@ -6,12 +6,12 @@
 
 A *stream* is a flat float32 tensor of all coded values of one buffer, with a layout that says which parameter lies
 where. There are two copies of it: a step that the optimizer skips never was, so what was kept before it is not
-overwritten. That is 8 bytes per coded value, and per value that this rank adds. A stream that no buffer asks for any
-more (torch has cut its buckets anew) is dissolved by name and offset, and what lies in a new stream's place goes into
-it.
+overwritten. That is 8 bytes per coded value, and per value that this rank adds. A stream is dissolved by name and
+offset, and what lies in a new stream's place goes into it: when its key has another layout (its rank owns another
+part), or when no buffer asks for it and another stream has its parameters (torch has cut its buckets anew).
 
-Invariant, per element and rank: value + kept before = what the code says + kept after, as an equality of floats, but
-for what is not finite: that is written off, and the values beside it stay whole.
+Invariant, per element and rank: v = value + kept before, rounded once, is what the code says + kept after, as an
+equality of floats, but for what is not finite: that is written off, uncounted, and the values beside it stay whole.
 """
 
 from __future__ import annotations
@@ -83,9 +83,12 @@ class FeedbackMemory:
     def open(self, side: str, key: Hashable, layout: Layout, unit: int = 1) -> Stream:
         """The stream of a buffer for this step.
 
-        `key`: the same in every step for buffers of one layout. `unit`: see Stream.
+        `key`: the same in every step for what follows on each other. `unit`: see Stream.
         """
         stream = self._streams.get((side, key))
+        if stream is not None and stream.layout is not layout and stream.layout != layout:
+            self._release(side, key)
+            stream = None
         if stream is None:
             self._dissolve(side, layout)
             before, after = torch.zeros(layout.numel), torch.zeros(layout.numel)
@@ -146,7 +149,7 @@ class FeedbackMemory:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """By side, what ResidualMemory.state_dict() says. Between steps."""
+        """By side, what ResidualMemory.state_dict() says, all in the unit of contributions. Between steps."""
         states = {}
         for side in self._sides:
             copy = ResidualMemory(_WHOLE)
@@ -171,18 +174,18 @@ class FeedbackMemory:
         """
         names = set(layout.names())
         sides = SIDES if side == FROM_SENDER else (side,)
-        for key, stream in list(self._streams.items()):
-            if key[0] in sides and not stream.opened and names.intersection(stream.layout.names()):
-                del self._streams[key]
-                if key[0] == FROM_OWNER:
-                    _put(self._loose[FROM_SENDER], stream, stream.unit)
-                else:
-                    _put(self._loose[key[0]], stream)
+        for (of_side, key), stream in list(self._streams.items()):
+            if of_side in sides and not stream.opened and names.intersection(stream.layout.names()):
+                self._release(of_side, key)
+
+    def _release(self, side: str, key: Hashable) -> None:
+        """A stream's values become loose ones; an owner's become the sender's."""
+        _put(self._loose[FROM_SENDER if side == FROM_OWNER else side], self._streams.pop((side, key)))
 
     def _adopt(self, side: str, stream: Stream) -> None:
         """Loose values of a stream's elements become the stream's."""
         loose = self._loose[side]
-        loose.scale = stream.scale
+        loose.scale = stream.scale / stream.unit
         loose.add_to(stream.before, stream.layout)
         loose.end_step()
 
@@ -190,17 +193,15 @@ class FeedbackMemory:
         """What was loaded for an owner, and belongs to no part that this rank adds: its sender's from now on."""
         if FROM_OWNER not in self._loose or not self._loose[FROM_OWNER].report().elements:
             return
-        units = [one.unit for (side, _), one in self._streams.items() if side == FROM_OWNER]
-        if not units:
+        if not any(side == FROM_OWNER for side, _ in self._streams):
             return
         left, kept = self._loose[FROM_OWNER].state_dict(), self._loose[FROM_SENDER].state_dict()
-        for batch in left["batches"]:
-            batch["factor"] *= max(units)
         self._loose[FROM_SENDER].load_state_dict(kept | {"batches": kept["batches"] + left["batches"]})
         self._loose[FROM_OWNER] = ResidualMemory(_WHOLE)
 
 
-def _put(memory: ResidualMemory, stream: Stream, unit: int = 1) -> None:
-    memory.scale = stream.scale / unit
+def _put(memory: ResidualMemory, stream: Stream) -> None:
+    """Values of no stream are in the unit of contributions, whoever kept them."""
+    memory.scale = stream.scale / stream.unit
     memory.keep(stream.before, stream.layout, [(one.begin, one.end) for one in stream.layout.segments])
     memory.end_step()

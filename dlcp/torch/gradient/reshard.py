@@ -74,17 +74,14 @@ def _reshard_bounded(
 def _reshard_coded(
     states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Callable[[str], str | None] | None
 ) -> list[dict[str, Any]]:
-    """What owners kept is part of the sum too, in the unit of the result: senders take it over."""
+    """What owners kept is part of the sum too: senders take it over."""
 
-    def of(side: str, average: bool) -> list[dict[str, Any]]:
+    def of(side: str) -> list[dict[str, Any]]:
         kept = [state["residual"][side] for state in states]
         return residual_state.reshard(kept, size, average=average, rename=rename)
 
-    senders, owners = of(FROM_SENDER, average), of(FROM_OWNER, False)
     made = []
-    for rank, (sender, owner) in enumerate(zip(senders, owners, strict=True)):
-        for batch in owner["batches"]:
-            batch["factor"] *= size if average else 1
+    for rank, (sender, owner) in enumerate(zip(of(FROM_SENDER), of(FROM_OWNER), strict=True)):
         sender["batches"] += owner["batches"]
         residual = {FROM_SENDER: sender, FROM_OWNER: owner | {"batches": []}}
         made.append(dict(states[rank % len(states)]) | {"residual": residual})

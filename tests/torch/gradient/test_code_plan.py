@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dlcp.torch import codec
-from dlcp.torch.gradient.code_importance import importance_by_scales
+from dlcp.torch.gradient.code_importance import critical_bytes_of, importance_by_scales
 from dlcp.torch.gradient.code_plan import plan_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.bounded import CRITICAL
@@ -88,3 +88,9 @@ def test_importance_follows_the_scales_of_a_block() -> None:
     shared, _ = importance_by_scales(coded, kind, parts, block_bytes, critical_share=0.2)
     assert shared is not None
     assert np.flatnonzero(shared == CRITICAL).tolist() == [1, 5]
+
+
+def test_the_last_block_may_be_shorter() -> None:
+    marks = np.array([CRITICAL, 3, CRITICAL], np.uint8)
+    assert critical_bytes_of(marks, 100, 250) == 150
+    assert critical_bytes_of(marks[:2], 100, 150) == 100

@@ -40,7 +40,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 FULL: Mapping[str, Mapping[str, Any]] = {"low_bit": {"codec": "fp16"}}
 """With these, or density 1, nothing is left out of small whole numbers."""
-UNITS = {"sender": 1, "owner": RANKS}
 """What one kept value is worth of a sum, by side."""
 
 
@@ -94,9 +93,9 @@ def kept(state: Any, layout: Layout) -> torch.Tensor:
         return dense
     where = {segment.name: segment for segment in layout.segments}
     sides = {"sender": residual} if "batches" in residual else residual
-    for side, unit in UNITS.items():
+    for side in ("sender", "owner"):
         for batch in sides.get(side, {"batches": ()})["batches"]:
-            values, at = batch["values"].double() * batch["factor"] * unit, 0
+            values, at = batch["values"].double() * batch["factor"], 0
             runs = zip(*(batch[key].tolist() for key in ("parameter", "offset", "count")), strict=True)
             for parameter, offset, count in runs:
                 begin = where[batch["names"][parameter]].begin + offset
@@ -188,8 +187,8 @@ def formula(recipe: str, group_bytes: int = 34) -> int:
             return others * (4 + 4 + numel // 10 * 4)
         case "gradientflow":
             begin, end = group_parts(6, RANKS)[dist.get_rank()]
-            # The importance of 60 chunks goes to all ranks at once.
-            return (6 - end + begin) * 128 + (end - begin) * 128 * others + others * 60
+            # The importance of 60 chunks, and a fingerprint, go to all ranks at once.
+            return (6 - end + begin) * 128 + (end - begin) * 128 * others + others * (60 + 8)
         case "exact":
             # So few go to all ranks at once.
             return others * numel * 4

@@ -44,6 +44,38 @@ def test_what_is_reset_is_written_off() -> None:
     assert not any(value.any() for value in (each.before for each in memory._streams.values()))
 
 
+def test_an_owner_of_another_part_keeps_nothing_of_the_old_one() -> None:
+    memory = FeedbackMemory()
+    parts = [Layout.of([("a", 60)]), Layout((), 0), Layout.of([("b", 40)])]
+    # Of a mean of 4 ranks: 2 of it is worth 8 of a contribution.
+    for step, part in enumerate(parts):
+        memory.begin_step(1.0)
+        sender = memory.open(FROM_SENDER, "buffer", WHOLE)
+        sender.after.copy_(sender.before)
+        memory.open(FROM_OWNER, "buffer", part, 4).after.fill_(2.0 if step == 0 else 0.0)
+        memory.end_step(applied=True)
+    saved = memory.state_dict()
+    assert saved[FROM_OWNER]["batches"] == [] or not saved[FROM_OWNER]["batches"][0]["values"].any()
+    assert memory.open(FROM_SENDER, "buffer", WHOLE).before.tolist() == [8.0] * 60 + [0.0] * 40
+
+
+def test_loaded_values_are_worth_the_same_whoever_gets_them() -> None:
+    memory = FeedbackMemory()
+    memory.begin_step(1.0)
+    memory.open(FROM_OWNER, "mean", Layout.of([("a", 60)]), 4).after.fill_(2.0)
+    memory.open(FROM_OWNER, "sum", Layout.of([("b", 40)])).after.fill_(3.0)
+    memory.end_step(applied=True)
+    again = FeedbackMemory()
+    again.load_state_dict(memory.state_dict())
+    again.begin_step(1.0)
+    # The first step has one of the buffers alone; what another owner gets becomes the sender's.
+    assert again.open(FROM_OWNER, "mean", Layout.of([("a", 60)]), 4).before.tolist() == [2.0] * 60
+    again.open(FROM_SENDER, "mean", Layout.of([("a", 60)]))
+    again.end_step(applied=False)
+    again.begin_step(1.0)
+    assert again.open(FROM_SENDER, "sum", Layout.of([("b", 40)])).before.tolist() == [3.0] * 40
+
+
 def test_what_waits_in_no_stream_is_written_off_too() -> None:
     memory = filled()
     saved = memory.state_dict()
