@@ -9,59 +9,43 @@ slowest peer; the time of a choice is measured. All ranks take the largest of wh
 from __future__ import annotations
 
 import math
-import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlcp.torch.gradient.agreement import Agreement
+from dlcp.torch.gradient.agreement import Agreements, Figures, estimates
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.pipeline import GradientBuffer
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
 _VALUE_BYTES = 4
+
+
+Costs = tuple[float, float, float]
+"""Seconds: of a message's way, of a byte, and of the choice from one element."""
 
 
 class NetworkCosts:
     """What the ranks of each group agree on."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._groups: dict[ProcessGroup, _Group] = {}
         self._choice_s = 0.0
+        self._agreements = Agreements[Costs](
+            "costs", lambda communicator: [*_measured(communicator), self._choice_s], _largest
+        )
 
     def begin_step(self, buffer: GradientBuffer) -> None:
-        """Before each buffer; with the first of a group's step the ranks tell each other what they measured.
-
-        Blocks if the collective that was started a step ago is still pending. Raises the collective's errors.
-        """
-        with self._lock:
-            known = self._groups.get(buffer.group)
-            if known is None:
-                known = self._groups[buffer.group] = _Group(Agreement(buffer.group, "costs"))
-            if known.step == buffer.step:
-                return
-            known.step = buffer.step
-        if figures := known.agreement.learn():
-            latency_s, byte_s, choice_s = map(max, zip(*figures, strict=True))
-            known.costs = latency_s, byte_s, choice_s
-        known.agreement.tell([*_measured(buffer.group.communicator), self._choice_s])
+        """Before each buffer, on all ranks; may block, and raise: see Agreements.of_step."""
+        self._agreements.of_step(buffer)
 
     def note_choice(self, numel: int, seconds: float) -> None:
         """So long a choice from so many elements took."""
         if numel:
             self._choice_s += 0.25 * (seconds / numel - self._choice_s)
 
-    def dense_is_cheaper(self, group: ProcessGroup, numel: int, frame_bytes: int) -> bool:
+    def dense_is_cheaper(self, buffer: GradientBuffer, numel: int, frame_bytes: int) -> bool:
         """Whether the sum of `numel` float32 takes less time than frames of this length. The same on all ranks."""
-        known = self._groups.get(group)
-        costs = None if known is None else known.costs
-        return costs is None or dense_is_cheaper(costs, numel, frame_bytes, group.size())
-
-
-Costs = tuple[float, float, float]
-"""Seconds: of a message's way, of a byte, and of the choice from one element."""
+        costs = self._agreements.of_step(buffer)
+        return costs is None or dense_is_cheaper(costs, numel, frame_bytes, buffer.group.size())
 
 
 def dense_is_cheaper(costs: Costs, numel: int, frame_bytes: int, ranks: int) -> bool:
@@ -74,25 +58,14 @@ def dense_is_cheaper(costs: Costs, numel: int, frame_bytes: int, ranks: int) -> 
     return dense_s <= sparse_s
 
 
-@dataclass(slots=True)
-class _Group:
-    """What the ranks of one group know."""
-
-    agreement: Agreement
-    step: int = -1
-    costs: Costs | None = None
+def _largest(_: Costs | None, figures: Figures) -> Costs:
+    latency_s, byte_s, choice_s = map(max, zip(*figures, strict=True))
+    return latency_s, byte_s, choice_s
 
 
 def _measured(communicator: Communicator) -> tuple[float, float]:
     """Seconds that a message and a byte take to the slowest of the group's peers, by the transport's estimators."""
     latency_s = byte_s = 0.0
-    endpoint = communicator.job.endpoint
-    known = set(endpoint.peers)
-    for member in communicator.members:
-        if member not in known:
-            continue
-        peer = endpoint.peer_stats(member)
-        if peer.established:
-            latency_s = max(latency_s, peer.rtt_s / 2)
-            byte_s = max(byte_s, peer.rtt_s / max(1, peer.window_bytes))
+    for rtt_s, window_bytes in estimates(communicator):
+        latency_s, byte_s = max(latency_s, rtt_s / 2), max(byte_s, rtt_s / max(1, window_bytes))
     return latency_s, byte_s

@@ -1,58 +1,55 @@
 """Who adds how much: ranks behind slow links own less of a sum, so that they send less.
 
-In a direct exchange of `B` bytes over `n` ranks, the owner of a share f receives and sends f · (n - 1) · B for its own
-part, and (1 - f) · B for the others': B · (1 + f · (n - 2)), each way. So where one link is slow, a step ends sooner
-if its rank owns less, and at a quarter of the rate nothing: it then carries B where even shares make it 1.5 B
-(n = 4), or nearly 2 B (many ranks). The values are the same, and so are their bits.
+In a direct exchange of B bytes over n ranks, the owner of a share f receives and sends f · (n - 1) · B for its own
+part, and (1 - f) · B for the others': B · (1 + f · (n - 2)), each way. So where one link is slow, a step ends sooner if
+its rank owns less. With even shares links carry 1.5 B (n = 4) or nearly 2 B (many ranks), and the link of a rank that
+owns nothing carries B. The values are the same, and so is their precision.
 
-Rates are the transport's own estimates: the windows per round trip of all peers, together. Links that have nothing to
-wait for seem faster than they are; once they own more, the estimate is that of a busy link, so shares settle. All
-ranks know the rates of all a step later (agreement.py), and change shares seldom: what an owner keeps of the elements
-of a share goes back to senders (feedback.py) when the share has another owner.
+Rates are the transport's own estimates: the windows per round trip of all peers, together. Links that wait for a slower
+one seem faster than they are; once they own more, the estimate is that of a busy link, so shares settle. All ranks
+know the rates of all a step later (agreement.py), and change shares seldom: what an owner kept goes back to its sender
+then (feedback.py).
 """
 
 from __future__ import annotations
 
 import statistics
-import threading
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlcp.torch.gradient.agreement import Agreement
+from dlcp.torch.gradient.agreement import Agreements, Figures, estimates
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.pipeline import GradientBuffer
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
 Shares = tuple[int, ...]
-"""By rank, how many PARTS-ths of a sum it owns."""
+"""By rank, how many parts of a sum it owns, of PARTS_PER_RANK for each rank."""
 
-PARTS = 64
+PARTS_PER_RANK = 64
 LEAST_RANKS = 3
 """Between two ranks both directions carry B, whoever owns."""
-STEPS = 8
+RATE_STEPS = 8
 """The median of the rates of so many steps counts."""
-WORTH = 0.9
+WORTH_CHANGING = 0.9
 """Shares change if the slowest link then has at most so much of the time."""
 
 
 def even_shares(ranks: int) -> Shares:
-    """As equal as whole parts can be."""
-    return _whole([1.0 / ranks] * ranks)
+    """All own as much."""
+    return (PARTS_PER_RANK,) * ranks
 
 
 def best_shares(rates: Sequence[float]) -> Shares:
     """The shares with which the link that takes longest takes the least time. `rates`: by rank, all above 0.
 
-    Links that own something take equally long: 1 + f · (n - 2) is T · rate, with one T for all of them.
+    Links that own something take equally long: 1 + f · (n - 2) is time · rate. Those for which that is below 1 own
+    nothing: at n = 4, one link of less than 0.6 of the others' rate.
     """
     ranks = len(rates)
-    by_rate = sorted(rates, reverse=True)
     total = time = 0.0
-    for owners, rate in enumerate(by_rate, 1):
+    for owners, rate in enumerate(sorted(rates, reverse=True), 1):
         if owners > 1 and time * rate <= 1.0:
             break  # this one, and all that are slower, own nothing
         total += rate
@@ -62,79 +59,70 @@ def best_shares(rates: Sequence[float]) -> Shares:
 
 def link_time(shares: Shares, rates: Sequence[float]) -> float:
     """How long the link takes that takes longest, for a sum of one byte."""
-    spread = len(shares) - 2
-    return max((1 + share / PARTS * spread) / rate for share, rate in zip(shares, rates, strict=True))
+    more = (len(shares) - 2) / (len(shares) * PARTS_PER_RANK)
+    return max((1 + share * more) / rate for share, rate in zip(shares, rates, strict=True))
 
 
 def _whole(shares: Sequence[float]) -> Shares:
-    """PARTS in these shares, which add up to 1: rounded down, and one more for those that lose most by it."""
-    parts = [int(share * PARTS) for share in shares]
-    most = sorted(range(len(parts)), key=lambda rank: (parts[rank] - shares[rank] * PARTS, rank))
-    for rank in most[: PARTS - sum(parts)]:
+    """Whole parts in these shares, which add up to 1: rounded down, and one more for those that lose most by it."""
+    exact = [share * PARTS_PER_RANK * len(shares) for share in shares]
+    parts = [int(each) for each in exact]
+    most = sorted(range(len(parts)), key=lambda rank: (parts[rank] - exact[rank], rank))
+    for rank in most[: PARTS_PER_RANK * len(shares) - sum(parts)]:
         parts[rank] += 1
     return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """What is known of a group's links."""
+
+    recent: tuple[Sequence[float], ...] = ()
+    """By step, the last ones: by rank, bytes a second; 0: not known."""
+    shares: Shares | None = None
+    """None: even ones."""
+
+    def next(self, rates: Sequence[float]) -> LinkRates:
+        """After one more step."""
+        recent = (*self.recent, rates)[-RATE_STEPS:]
+        if len(recent) < RATE_STEPS or not all(map(all, recent)):
+            return LinkRates(recent, self.shares)
+        usual = [statistics.median(each) for each in zip(*recent, strict=True)]
+        even, best = even_shares(len(usual)), best_shares(usual)
+        time = link_time(self.shares or even, usual)
+        if self.shares is not None and link_time(even, usual) <= time:
+            return LinkRates(recent)
+        return LinkRates(recent, best if link_time(best, usual) <= WORTH_CHANGING * time else self.shares)
 
 
 class OwnerShares:
     """The shares of each group's ranks, from step to step."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._groups: dict[ProcessGroup, _Group] = {}
+        def decide(links: LinkRates | None, figures: Figures) -> LinkRates:
+            return (links or LinkRates()).next([rate for (rate,) in figures])
+
+        self._agreements = Agreements[LinkRates](
+            "owners", lambda communicator: [sending_rate(communicator)], decide
+        )
 
     def of_step(self, buffer: GradientBuffer) -> Shares | None:
         """The shares of the step that a buffer belongs to, the same on all ranks; None: even ones.
 
-        With the first buffer of a group's step the ranks tell each other their rates: blocks if what they told a step
-        ago is still pending, and raises the collective's errors.
+        May block, and raise: see Agreements.of_step.
         """
         if buffer.group.size() < LEAST_RANKS:
             return None
-        with self._lock:
-            known = self._groups.get(buffer.group)
-            if known is None:
-                known = self._groups[buffer.group] = _Group(Agreement(buffer.group, "owners"))
-            if known.step != buffer.step:
-                known.step = buffer.step
-                if figures := known.agreement.learn():
-                    known.rates.append([rate for (rate,) in figures])
-                    known.shares = next_shares(known.shares, known.rates)
-                known.agreement.tell([sending_rate_bps(buffer.group.communicator)])
-            return known.shares
+        links = self._agreements.of_step(buffer)
+        return None if links is None else links.shares
 
 
-@dataclass(slots=True)
-class _Group:
-    agreement: Agreement
-    step: int = -1
-    shares: Shares | None = None
-    rates: deque[list[float]] = field(default_factory=lambda: deque(maxlen=STEPS))
+def sending_rate(communicator: Communicator) -> float:
+    """Bytes a second that this rank's link carries, by the windows and round-trip times of its peers; 0: not known.
 
-
-def next_shares(shares: Shares | None, rates: Sequence[Sequence[float]]) -> Shares | None:
-    """What shares become, by the rates of the last steps; 0: not known. None: even ones."""
-    if len(rates) < STEPS or not all(map(all, rates)):
-        return shares
-    usual = [statistics.median(each) for each in zip(*rates, strict=True)]
-    even = even_shares(len(usual))
-    best, time = best_shares(usual), link_time(shares or even, usual)
-    if shares is not None and link_time(even, usual) <= time:
-        return None
-    return best if link_time(best, usual) <= WORTH * time else shares
-
-
-def sending_rate_bps(communicator: Communicator) -> float:
-    """What this rank's link carries, by the windows and round-trip times of its peers; 0: not known.
-
-    Not known where a peer is reached through shared memory: such ranks share their link.
+    Not known where the endpoint has peers, of whatever group, that it reaches through shared memory: the ranks of one
+    host share their link.
     """
-    endpoint = communicator.job.endpoint
-    if endpoint.stats().io.channels:
+    if communicator.job.endpoint.stats().io.channels:
         return 0.0
-    known, rate_bps = set(endpoint.peers), 0.0
-    for member in communicator.members:
-        if member in known:
-            peer = endpoint.peer_stats(member)
-            if peer.established and peer.rtt_s > 0:
-                rate_bps += 8 * peer.window_bytes / peer.rtt_s
-    return rate_bps
+    return sum(window_bytes / rtt_s for rtt_s, window_bytes in estimates(communicator) if rtt_s > 0)
