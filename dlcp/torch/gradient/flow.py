@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient.density import Density
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact
 from dlcp.torch.gradient.flow_batch import FlowBatch
 from dlcp.torch.gradient.flow_chunks import NOT_FINITE, ChunkAgreement, ChunkTable
-from dlcp.torch.gradient.flow_packing import FlowPlan, Packing, pack
+from dlcp.torch.gradient.flow_packing import FlowPlan, Packing, checked_codes, fingerprint, pack
 from dlcp.torch.gradient.later_work import LaterWork
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
@@ -146,7 +147,7 @@ class FlowPipeline:
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         values.add_kept()
-        importance = torch.from_numpy(plan.table.codes(values.values, self.residual.scale))
+        codes = torch.from_numpy(plan.table.codes(values.values, self.residual.scale))
         packing = pack(plan, mask, buffer.scattered)
         coded = self._encode(values, packing)
         values.write_off()
@@ -159,7 +160,7 @@ class FlowPipeline:
             values=values,
             total=total,
             coded=coded,
-            importance=importance,
+            importance=torch.cat([codes, fingerprint(mask)]),
             exact_part=ExactPart(memory, plan.layout.exact, plan.layout.exact_counts),
         )
 
@@ -199,6 +200,7 @@ class FlowPipeline:
             packing = prepared.packing
             batch.hand_back(number)
             if packing.groups:
+                codes = checked_codes(prepared.importance)
                 prepared.total.zero_()
                 decode_runs(
                     self._codec.codec,
@@ -207,7 +209,7 @@ class FlowPipeline:
                     prepared.total.data_ptr(),
                 )
                 self._keep_of_sum(buffer, prepared, batch, number)
-                self._learn(prepared)
+                self._learn(prepared, codes)
                 put_stream(buffer, prepared.plan.layout, prepared.total, prepared.output)
             prepared.exact_part.put(prepared.output, buffer)
             # The batch is entered once.
@@ -226,10 +228,9 @@ class FlowPipeline:
             0, prepared.packing.elements[own], batch.left[places[own] - first], alpha=unit
         )
 
-    def _learn(self, prepared: FlowBuffer) -> None:
+    def _learn(self, prepared: FlowBuffer, codes: NDArray[np.uint8]) -> None:
         """All ranks know the importance of all chunks now, and where a value of one that waits is not finite."""
         table, mask = prepared.plan.table, prepared.packing.mask
-        codes = prepared.importance.numpy()
         for chunk in np.flatnonzero((codes == NOT_FINITE) & ~mask).tolist():
             begin = int(table.begin[chunk])
             prepared.total[begin : begin + int(table.count[chunk])] = torch.nan
@@ -263,11 +264,12 @@ class FlowPipeline:
         with torch.no_grad():
             plan, packing = prepared.plan.layout, prepared.packing
             if packing.groups:
+                codes = checked_codes(prepared.importance)
                 prepared.total.zero_()
                 first, end = (group * GROUP_VALUES for group in packing.parts[buffer.rank])
                 own = (packing.places >= first) & (packing.places < end)
                 prepared.total[packing.elements[own]] = values[packing.places[own] - first]
-                self._learn(prepared)
+                self._learn(prepared, codes)
                 begin, to = plan.parts[buffer.rank]
                 put_stream(buffer, plan, prepared.total[begin:to], prepared.output)
             prepared.exact_part.put(prepared.output, buffer)

@@ -38,7 +38,7 @@ class Member(Protocol):
 
     @property
     def importance(self) -> Tensor:
-        """uint8: of all chunks. The largest of all ranks is put here."""
+        """uint8: of all chunks, and what follows. The largest of all ranks is put here."""
 
 
 class FlowBatch:
@@ -52,6 +52,7 @@ class FlowBatch:
         self._begins: list[int] = []
         self._groups = 0
         self._works: list[Work] | None = None
+        self._error: Exception | None = None
         self.coded_bytes = 0
         """Bytes of coded chunks so far."""
         self.own: Range = (0, 0)
@@ -76,9 +77,14 @@ class FlowBatch:
     def start(self, buffer: GradientBuffer) -> Sequence[Work]:
         """Starts the collectives, unless they have been; `buffer`: one of the members'."""
         with self._lock:
+            if self._error is not None:
+                raise self._error
             if self._works is None:
-                self._works = []
-                self._works += self._start(buffer)
+                try:
+                    self._works = self._start(buffer)
+                except Exception as error:
+                    self._error = error  # the other members' too
+                    raise
             return self._works
 
     def start_as_one(self, buffer: GradientBuffer) -> Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.element_runs import starts
 from dlcp.torch.gradient.flow_chunks import ChunkTable, Mask
 from dlcp.torch.gradient.pipeline import Range
+from dlcp.torch.gradient.replicas import ReplicaError
 from dlcp.transport.coded import GROUP_VALUES
 
 
@@ -62,3 +64,23 @@ def pack(plan: FlowPlan, mask: Mask, scattered: bool) -> Packing:
         parts,
         int(groups.sum()),
     )
+
+
+def fingerprint(mask: Mask) -> Tensor:
+    """uint8 [8], of which ranks take the largest byte by byte: a checksum of what travels, and its complement.
+
+    Where the largest of all complements is the complement of the largest checksum, all ranks have the same.
+    """
+    checksum = np.frombuffer(zlib.crc32(np.packbits(mask).tobytes()).to_bytes(4, "little"), np.uint8)
+    return torch.from_numpy(np.concatenate((checksum, ~checksum)))
+
+
+def checked_codes(importance: Tensor) -> NDArray[np.uint8]:
+    """The importance without the fingerprint that follows it. Raises ReplicaError: ranks chose different chunks."""
+    codes, checksum, complement = np.split(importance.numpy(), [-8, -4])
+    if (checksum != ~complement).any():
+        raise ReplicaError(
+            "ranks chose different chunks, so their sums are of different values; accepted: end_step(applied=...) with "
+            "the same word on all ranks, and states of the same step"
+        )
+    return codes

@@ -131,14 +131,15 @@ class SparsePipeline:
         with torch.no_grad():
             prepared = self._prepare(buffer)
         works = []
-        if prepared.dense is not None:
-            works.append(self._start_dense(buffer, prepared))
-        elif prepared.plan.layout.groups and self._chooser.fixed_length:
-            works.append(self._start_frames(buffer, prepared))
-        elif prepared.plan.layout.groups:
-            works += self._start_counts_and_frames(buffer, prepared)
-        if len(prepared.exact) or not works:
+        # First what has memory of its own: if another cannot start, nothing that is used again is under way.
+        if len(prepared.exact) or not prepared.plan.layout.groups:
             works.append(prepared.exact.start(self._state, buffer, prepared, place=self.sequences - 1))
+        if prepared.dense is not None:
+            works.insert(0, self._start_dense(buffer, prepared))
+        elif prepared.plan.layout.groups and self._chooser.fixed_length:
+            works.insert(0, self._start_frames(buffer, prepared))
+        elif prepared.plan.layout.groups:
+            works[:0] = self._start_counts_and_frames(buffer, prepared)
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer) -> SparseBuffer:
@@ -204,7 +205,7 @@ class SparsePipeline:
             for sections in plan.sections
             for section in sections
         )
-        return self._costs.dense_is_cheaper(buffer.group, plan.layout.groups, frame_bytes)
+        return self._costs.dense_is_cheaper(buffer, plan.layout.groups, frame_bytes)
 
     def _plan(self, buffer: GradientBuffer) -> SparsePlan:
         plan = self._plans.get(buffer.key)

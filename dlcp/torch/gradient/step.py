@@ -15,8 +15,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dlcp.errors import DlcpError
-
 if TYPE_CHECKING:
     from dlcp.torch.gradient.pending_buffer import PendingBuffer
 
@@ -71,6 +69,6 @@ class Step:
         for buffer in list(self.buffers):
             try:
                 buffer.wait()
-            except (DlcpError, ValueError, TypeError, RuntimeError):
+            except Exception:  # what settling raised, whatever it was; its own work raises it to the caller
                 ended_well = False
         return ended_well

@@ -186,3 +186,20 @@ def test_a_state_of_other_chunks_is_not_loaded() -> None:
     saved = dlcp.torch.GradientState(**FLOW).state_dict()
     with pytest.raises(ValueError, match="the state has chunks of 64 values; accepted: 1024"):
         dlcp.torch.GradientState(recipe="gradientflow").load_state_dict(saved)
+
+
+def apart() -> None:
+    """One rank says that the optimizer skipped a step, so it chooses by other steps than the rest."""
+    state = dlcp.torch.GradientState(density=0.1, age_max=4, **FLOW)
+    values = torch.randn(6400, generator=torch.Generator().manual_seed(1))
+    for step in range(4):
+        of(state, values.roll(640 * step))
+        state.end_step(applied=not (step == 3 and dist.get_rank() == 1))
+    whole = values.clone()
+    with pytest.raises(dlcp.torch.ReplicaError, match="ranks chose different chunks"):
+        of(state, values)
+    assert torch.equal(values, whole)
+
+
+def test_ranks_that_chose_different_chunks_fail_on_all_of_them() -> None:
+    ranks.run(apart, 3, environment=WHOLE)

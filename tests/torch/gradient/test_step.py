@@ -32,7 +32,9 @@ def test_the_norm_is_of_all_buffers_and_unscaled() -> None:
     assert step(Buffer(None)).gradient_norm() is None
 
 
-@pytest.mark.parametrize("error", [DlcpError("lost"), ValueError("wrong"), RuntimeError("broken")])
+@pytest.mark.parametrize(
+    "error", [DlcpError("lost"), ValueError("wrong"), RuntimeError("broken"), IndexError()]
+)
 def test_a_step_with_a_failed_buffer_ends_badly_without_raising(error: Exception) -> None:
     assert step(Buffer(), Buffer()).wait()
     assert not step(Buffer(error=error), Buffer()).wait()
