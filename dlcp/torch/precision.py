@@ -21,6 +21,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dlcp.errors import ArgumentError
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.tensors import CopyBack, readable, reduction, span, writable
@@ -34,7 +35,7 @@ from dlcp.transport.coded import (
     encode_runs,
     group_parts,
 )
-from dlcp.transport.communicator import Work
+from dlcp.transport.communicator import Reduction, Work
 from dlcp.transport.span import Span
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -56,7 +57,7 @@ def all_reduce(
     errors, after which the tensor is as it was.
     """
     members, codec = _group(group), codec_traits(precision)
-    kind, _ = reduction(op, "all_reduce")
+    kind = _reduction(op, "all_reduce")
     _check(tensor, "all_reduce", "tensor")
     back = CopyBack()
     result = writable(tensor, "tensor", back)
@@ -80,6 +81,13 @@ def all_reduce(
     return _work([work], [tensor], finish, async_op)
 
 
+def _reduction(op: Any, collective: str) -> Reduction:
+    kind, factor = reduction(op, collective)
+    if factor is not None:
+        raise ArgumentError(f"op is PREMUL_SUM in a {collective} with a precision; accepted: SUM, AVG")
+    return kind
+
+
 def reduce_scatter(
     output: Tensor,
     input: Tensor,  # noqa: A002
@@ -94,7 +102,7 @@ def reduce_scatter(
     `input`: as many elements as `output` for each rank, of one of DTYPES; it stays as it is. The rest as of all_reduce.
     """
     members, codec = _group(group), codec_traits(precision)
-    kind, _ = reduction(op, "reduce_scatter")
+    kind = _reduction(op, "reduce_scatter")
     _check(output, "reduce_scatter", "output")
     _check(input, "reduce_scatter", "input")
     size, count = members.size(), output.numel()

@@ -127,3 +127,13 @@ def test_ranks_of_different_precisions_all_fail_by_name() -> None:
     for message in ranks.run(of_different_precisions, 2):
         assert "int4" in message
         assert "int8" in message
+
+
+def scaled_first() -> None:
+    op = dist._make_nccl_premul_sum(0.5)
+    with pytest.raises(ValueError, match="op is PREMUL_SUM in a all_reduce with a precision"):
+        dlcp.torch.all_reduce(torch.ones(100), op, precision="int8")
+
+
+def test_a_factor_of_contributions_is_refused() -> None:
+    ranks.run(scaled_first, 1)
