@@ -9,7 +9,8 @@ from bench.report import Report
 from bench.transformer import EVALUATE_EVERY, Trained, marks, reach
 from bench.varying_links import ALL, BASE, CHOICE, FIXED, SETTLE_STEPS, Found, Run, judge
 
-STEPS = 2 * EVALUATE_EVERY
+STEPS = 4 * EVALUATE_EVERY
+FIRST = SETTLE_STEPS[True]
 INT8, INT4, INT2 = (way.label for way in FIXED)
 
 
@@ -73,23 +74,23 @@ def ranks(times_s: list[float], losses: list[float], *, digests: str = "aa") -> 
 
 
 def judged(found: Found) -> Report:
-    dense = [ranks([0.1] * STEPS, [3.0, 2.0])[0]]
+    dense = [ranks([0.1] * STEPS, [3.5, 3.2, 3.0, 2.0])[0]]
     return judge(found, dense, {"steps": STEPS})
 
 
 def world(step_s: float, neighbour_bps: float, *, digests: str = "aa") -> list[Run]:
     """One that is at the mark in as many steps as the dense run; its first steps take far longer."""
-    times_s = [9.0] * SETTLE_STEPS + [step_s] * (STEPS - SETTLE_STEPS)
-    return [Run(ranks(times_s, [3.0, 2.0], digests=digests), neighbour_bps)]
+    times_s = [9.0] * FIRST + [step_s] * (STEPS - FIRST)
+    return [Run(ranks(times_s, [3.5, 3.2, 3.0, 2.0], digests=digests), neighbour_bps)]
 
 
 def found_worlds() -> Found:
-    few = Run(ranks([9.0] * SETTLE_STEPS + [0.8] * 5, []), 200e6, is_whole=False)
+    few = Run(ranks([9.0] * SETTLE_STEPS[False] + [0.8] * 5, []), 200e6, is_whole=False)
     return {
         (ALL, BASE.label): [few],
         (ALL, INT8): world(0.4, 200e6),
         (ALL, INT4): world(0.2, 220e6),
-        (ALL, INT2): [Run(ranks([0.1] * STEPS, [3.0, 2.9]), 240e6)],
+        (ALL, INT2): [Run(ranks([0.1] * STEPS, [3.5, 3.2, 3.0, 2.9]), 240e6)],
         (ALL, CHOICE.label): world(0.1, 150e6),
     }
 
@@ -98,9 +99,9 @@ def test_the_choice_is_judged_beside_the_best_precision_that_reached_the_mark() 
     report = judged(found_worlds())
     gain, tail, kept = report.bars
     assert f"best fixed precision ({INT4})" in gain.what
-    steps = STEPS - SETTLE_STEPS
+    steps = STEPS - FIRST
     assert gain.figure.median == pytest.approx(
-        (9.0 * SETTLE_STEPS + 0.2 * steps) / (9.0 * SETTLE_STEPS + 0.1 * steps), rel=0.01
+        (9.0 * FIRST + 0.2 * steps) / (9.0 * FIRST + 0.1 * steps), rel=0.01
     )
     # The first steps are in no percentile.
     assert tail.figure.median == 1.0
