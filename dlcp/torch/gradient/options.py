@@ -72,9 +72,8 @@ class GradientOptions:
     each by itself. GradientFlow's lazy all-reduce."""
     loss_budget: float | Mapping[str, float] | None = None
     """Fraction of gradient bytes that a rank may abandon, 0 (nothing) up to 1, 1 excluded; None: 0.05 under "dlcp", 0
-    under other recipes. A mapping: by parameter
-    name, where a name with a star at its end stands for all that begin so, the longest that fits counts, and "" for the
-    rest."""
+    under other recipes. A mapping: by parameter name, where a name with a star at its end stands for all that begin so,
+    the longest that fits counts, and "" for the rest."""
     budget_scope: Literal["step", "buffer"] = "step"
     """"buffer": each buffer has its fraction. "step": what early buffers leave of the budget, later ones may spend:
     they are what the end of the step waits for."""
