@@ -58,7 +58,10 @@ class Agreements(Generic[T]):
         with self._lock:
             group = self._groups.setdefault(buffer.group, _Group())
         with group.lock:
-            if group.step != buffer.step:
+            if group.step < 0:
+                # The collectives of the first step compare the options; ranks that have others do not come here.
+                group.step = buffer.step
+            elif group.step != buffer.step:
                 communicator = buffer.group.private_communicator(self._purpose)
                 if group.under_way is not None:
                     (work, gathered), group.under_way = group.under_way, None

@@ -155,7 +155,7 @@ class BoundedPipeline:
         )
         name = "bounded_reduce_scatter" if buffer.scattered else "bounded_all_reduce"
         keep = prepared.memory, prepared.output
-        with self._state.starting(buffer, name, keep) as (communicator, how):
+        with self._state.starting(buffer, name, keep, agree=rules.agree) as (communicator, how):
             start = communicator.bounded_all_reduce
             if buffer.scattered:
                 start = communicator.bounded_reduce_scatter
@@ -165,7 +165,6 @@ class BoundedPipeline:
                 DATA_TYPES[prepared.memory.dtype],
                 buffer.op,
                 loss=loss,
-                agree=rules.agree,
                 **how,
             )
 

@@ -5,8 +5,9 @@ Checked when made: a wrong value raises ArgumentError (a ValueError), naming wha
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import torch
@@ -191,6 +192,19 @@ class GradientOptions:
             if (key == "" or key.endswith("*")) and name.startswith(key.rstrip("*"))
         ]
         return self.loss_budget[max(fitting, key=len)] if fitting else 0.0
+
+    def agree(self) -> str:
+        """The recipe, and a checksum of the other options: what collectives compare over ranks. Functions are one."""
+
+        def plain(value: object) -> str:
+            if callable(value):
+                return "a function"
+            if isinstance(value, Mapping):
+                return repr(sorted(value.items()))
+            return repr(sorted(value)) if isinstance(value, set | frozenset) else repr(value)
+
+        words = [f"{each.name}={plain(getattr(self, each.name))}" for each in fields(self)]
+        return f"recipe {self.recipe}, options {zlib.crc32('; '.join(words).encode()):08x}"
 
     @property
     def may_lose(self) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,6 +76,7 @@ class GradientState:
         self.options: GradientOptions = dataclasses.replace(options or GradientOptions(), **changes)
         """As given; not to be changed."""
         check_options(self.options)
+        self._agree = self.options.agree()
         self.verify = verify
         """Whether results are compared over the ranks in each step."""
         self.names = ParameterNames(model)
@@ -199,11 +200,19 @@ class GradientState:
         except (KeyError, TypeError, AttributeError) as error:
             raise ArgumentError(f"the state has no {error}; accepted: what state_dict() returned") from None
         known = self.names.parameters
-        if self.names.model is not None and names and not any(name in known for name in names):
+        if self.names.model is None:
+            return
+        if foreign := [name for name in names if name not in known]:
             raise ArgumentError(
-                f"the state is another model's: it knows {', '.join(map(repr, names[:3]))}; accepted: a state of "
+                f"the state is another model's: it knows {', '.join(map(repr, foreign[:3]))}; accepted: a state of "
                 f"a model with {', '.join(map(repr, list(known)[:3]))}"
             )
+        for name, needed in _elements(state):
+            if name in known and needed > known[name].numel():
+                raise ArgumentError(
+                    f"the state is another model's: it has {needed} elements of {name!r}; accepted: up to "
+                    f"{known[name].numel()}"
+                )
 
     def report(self) -> dict[str, Any]:
         """What was sent, lost and kept, in steps that have ended, as plain numbers: see Ledger.report."""
@@ -282,11 +291,12 @@ class GradientState:
             self._step.full = True
 
     def starting(
-        self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0
+        self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0, agree: str = ""
     ) -> contextlib.AbstractContextManager[tuple[Communicator, Any]]:
         """`with` around the start of a buffer's collective: gives the communicator and how to start it.
 
-        `keep`: the collective's memory. `place`: of the collective among the buffer's.
+        `keep`: the collective's memory. `place`: of the collective among the buffer's. `agree`: what must be equal on
+        all ranks besides the options.
         """
         call = buffer.call
         traffic_class = call.traffic_class
@@ -297,6 +307,8 @@ class GradientState:
             start.call["sequence"] = call.sequence + place
         if traffic_class is not None:
             start.call["traffic_class"] = traffic_class
+        keywords: Any = start.call
+        keywords["agree"] = f"{self._agree}, {agree}" if agree else self._agree
         return start
 
     def note_result(self, prepared: PreparedBuffer, group: ProcessGroup) -> float | None:
@@ -348,6 +360,19 @@ class GradientState:
 
     def _loss_scale(self) -> float:
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
+
+def _elements(state: Any) -> Iterator[tuple[str, int]]:
+    """Names of parameters, and how many elements they have at least, by all batches of values in a saved state."""
+    if isinstance(state, Mapping) and {"names", "parameter", "offset", "count"} <= state.keys():
+        for number, offset, count in zip(state["parameter"], state["offset"], state["count"], strict=True):
+            yield state["names"][int(number)], int(offset) + int(count)
+    elif isinstance(state, Mapping):
+        for value in state.values():
+            yield from _elements(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _elements(value)
 
 
 def _check_arguments(

@@ -272,5 +272,30 @@ def of_different_recipes() -> str:
 
 def test_ranks_of_different_recipes_all_fail_by_name() -> None:
     for message in ranks.run(of_different_recipes, 2):
-        assert "coded_all_reduce" in message
-        assert " all_reduce" in message
+        assert "recipe low_bit" in message
+        assert "recipe exact" in message
+
+
+def of_different_options() -> str:
+    state = dlcp.torch.GradientState(owners="by_link" if dist.get_rank() else "even", **LOW)
+    tensor = torch.ones(5000)
+    with dlcp.torch.gradients(state), pytest.raises(dlcp.errors.DlcpError) as caught:
+        dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.ones(5000))
+    return str(caught.value)
+
+
+def test_ranks_of_different_options_all_fail_in_the_first_step() -> None:
+    for message in ranks.run(of_different_options, 3):
+        assert "recipe low_bit, options" in message
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    saved = dlcp.torch.GradientState(nn.Linear(8, 8), **LOW).state_dict()
+    batch = {"names": ["weight"], "values": torch.ones(10), "factor": 1.0}
+    where = {"parameter": torch.tensor([0]), "offset": torch.tensor([60]), "count": torch.tensor([10])}
+    saved["residual"]["sender"]["batches"] = [batch | where]
+    with pytest.raises(ValueError, match="it has 70 elements of 'weight'; accepted: up to 64"):
+        dlcp.torch.GradientState(nn.Linear(8, 8), **LOW).load_state_dict(saved)
+    with pytest.raises(ValueError, match=r"it knows 'weight'; accepted: a state of a model with '0.weight'"):
+        dlcp.torch.GradientState(nn.Sequential(nn.Linear(9, 9)), **LOW).load_state_dict(saved)

@@ -161,7 +161,7 @@ def test_ranks_send_what_was_published() -> None:
 
 def test_what_travels_follows_the_slowest_link_a_step_later_on_all_ranks() -> None:
     answers = ranks.run(flipped, 3, slow_steps=range(2, 5), environment=WHOLE)
-    assert answers == [[True] * 3 + [False] * 3 + [True] * 2] * 3
+    assert answers == [[True] * 4 + [False] * 3 + [True]] * 3
 
 
 # --- the other ways in ------------------------------------------------------------------------------------------
