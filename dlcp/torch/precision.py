@@ -56,7 +56,7 @@ def all_reduce(
     "fp8_e5m2". Blocks, unless `async_op`: then a work is returned. Raises ValueError, TypeError, and the collective's
     errors, after which the tensor is as it was.
     """
-    members, codec = _group(group), codec_traits(precision)
+    members, codec = _group(group), codec_traits(precision, "precision")
     kind = _reduction(op, "all_reduce")
     _check(tensor, "all_reduce", "tensor")
     back = CopyBack()
@@ -101,7 +101,7 @@ def reduce_scatter(
 
     `input`: as many elements as `output` for each rank, of one of DTYPES; it stays as it is. The rest as of all_reduce.
     """
-    members, codec = _group(group), codec_traits(precision)
+    members, codec = _group(group), codec_traits(precision, "precision")
     kind = _reduction(op, "reduce_scatter")
     _check(output, "reduce_scatter", "output")
     _check(input, "reduce_scatter", "input")
@@ -138,7 +138,7 @@ def all_gather(
 
     `output`: as many elements for each rank as `input`, of one of DTYPES. The rest as of all_reduce.
     """
-    members, codec = _group(group), codec_traits(precision)
+    members, codec = _group(group), codec_traits(precision, "precision")
     _check(output, "all_gather", "output")
     _check(input, "all_gather", "input")
     size, count = members.size(), input.numel()

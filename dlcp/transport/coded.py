@@ -36,10 +36,10 @@ GROUP_VALUES: int = _native.GROUP_VALUES
 """Values that share a scale."""
 
 
-def codec_traits(codec: object) -> _native.CodecTraits:
-    """What is known of a codec. Raises ArgumentError: there is none of this name."""
+def codec_traits(codec: object, argument: str = "codec") -> _native.CodecTraits:
+    """What is known of a codec. Raises ArgumentError, which calls it as its `argument` is called: there is none."""
     if not isinstance(codec, str) or codec not in CODECS:
-        raise ArgumentError(f"codec is {codec!r}; accepted: {', '.join(CODECS)}")
+        raise ArgumentError(f"{argument} is {codec!r}; accepted: {', '.join(CODECS)}")
     return CODECS[codec]
 
 

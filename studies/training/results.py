@@ -6,6 +6,7 @@ What a run is, what it comes to and what the numbers mean is each study's own.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -42,7 +43,7 @@ class RunResults(Generic[RunT, ResultT]):
 ResultsT = TypeVar("ResultsT", bound=RunResults[Any, Any])
 
 
-class RunRecord(Generic[RunT, ResultT, ResultsT]):
+class RunRecord(ABC, Generic[RunT, ResultT, ResultsT]):
     """The runs of a folder; what is added is written at once. A study says what a line of the file holds."""
 
     name: str
@@ -62,13 +63,13 @@ class RunRecord(Generic[RunT, ResultT, ResultsT]):
             self.results.add(run, result)
         self._lines.add([self.line_of(run, result) for run, result in pairs])
 
+    @abstractmethod
     def line_of(self, run: RunT, result: ResultT) -> Mapping[str, object]:
         """By column; other keys are left out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run_of(self, line: Mapping[str, Any]) -> tuple[RunT, ResultT]:
         """What line_of() made a line of."""
-        raise NotImplementedError
 
 
 def finite_mean(values: Iterable[float]) -> float:

@@ -98,7 +98,7 @@ def test_types_and_shapes_and_what_is_not_finite() -> None:
 
 def refused() -> None:
     tensor = torch.ones(64)
-    with pytest.raises(ValueError, match="codec is 'int5'; accepted: bf16"):
+    with pytest.raises(ValueError, match="precision is 'int5'; accepted: bf16"):
         dlcp.torch.all_reduce(tensor, precision="int5")
     with pytest.raises(TypeError, match="tensor has dtype torch.int64; accepted: float32, float16, bfloat16"):
         dlcp.torch.all_reduce(tensor.long(), precision="int8")

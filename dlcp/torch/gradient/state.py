@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -365,8 +366,9 @@ class GradientState:
 def _elements(state: Any) -> Iterator[tuple[str, int]]:
     """Names of parameters, and how many elements they have at least, by all batches of values in a saved state."""
     if isinstance(state, Mapping) and {"names", "parameter", "offset", "count"} <= state.keys():
-        for number, offset, count in zip(state["parameter"], state["offset"], state["count"], strict=True):
-            yield state["names"][int(number)], int(offset) + int(count)
+        ends = np.zeros(len(state["names"]), np.int64)
+        np.maximum.at(ends, np.asarray(state["parameter"]), np.asarray(state["offset"] + state["count"]))
+        yield from zip(state["names"], ends.tolist(), strict=True)
     elif isinstance(state, Mapping):
         for value in state.values():
             yield from _elements(value)

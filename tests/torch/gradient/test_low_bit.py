@@ -260,9 +260,8 @@ def test_what_is_not_accepted_is_named() -> None:
         dlcp.torch.GradientState().load_state_dict(four.state_dict())
 
 
-def of_different_recipes() -> str:
-    recipe = "low_bit" if dist.get_rank() else "exact"
-    state = dlcp.torch.GradientState(recipe=recipe)
+def of_different_options(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    state = dlcp.torch.GradientState(**(theirs if dist.get_rank() else ours))
     tensor = torch.ones(5000)
     with dlcp.torch.gradients(state), pytest.raises(dlcp.errors.DlcpError) as caught:
         dist.all_reduce(tensor)
@@ -270,23 +269,11 @@ def of_different_recipes() -> str:
     return str(caught.value)
 
 
-def test_ranks_of_different_recipes_all_fail_by_name() -> None:
-    for message in ranks.run(of_different_recipes, 2):
+def test_ranks_of_different_recipes_or_options_all_fail_by_name_in_the_first_step() -> None:
+    for message in ranks.run(of_different_options, 2, ours={"recipe": "exact"}, theirs=LOW):
         assert "recipe low_bit" in message
         assert "recipe exact" in message
-
-
-def of_different_options() -> str:
-    state = dlcp.torch.GradientState(owners="by_link" if dist.get_rank() else "even", **LOW)
-    tensor = torch.ones(5000)
-    with dlcp.torch.gradients(state), pytest.raises(dlcp.errors.DlcpError) as caught:
-        dist.all_reduce(tensor)
-    assert torch.equal(tensor, torch.ones(5000))
-    return str(caught.value)
-
-
-def test_ranks_of_different_options_all_fail_in_the_first_step() -> None:
-    for message in ranks.run(of_different_options, 3):
+    for message in ranks.run(of_different_options, 3, ours=LOW, theirs=LOW | {"owners": "by_link"}):
         assert "recipe low_bit, options" in message
 
 
