@@ -134,6 +134,12 @@ private:
         const wire::Header& header;
         const wire::Hello& hello;
     };
+    // A hello to be written: about the session, or the candidate.
+    struct HelloOut {
+        bool answers;
+        bool candidate;
+        std::uint16_t bytes;  // of the datagram
+    };
     // A control packet while it is written, and while it is read.
     struct FramesOut {
         Time now;
@@ -202,14 +208,18 @@ private:
     bool proves(SessionKeys& keys, const wire::Datagram& datagram);
     bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
     bool write_due_hello(Time now, Peer& peer, dlcp_packet& slot);
-    void write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
-    std::uint16_t hello_size(const Peer& peer) const;
+    void write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packet& slot);
+    void note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16_t datagram_bytes);
+    std::uint16_t take_answer_size(Peer& peer) const;
+    std::uint16_t hello_size(const Peer& peer, std::uint32_t rung) const;
 
     // transmit.cpp
     std::size_t transmit_run(Time now, Peer& peer, std::uint8_t traffic_class, std::span<dlcp_packet> slots);
-    [[gnu::always_inline]] inline bool find_work(SendQueue& queue);
+    [[gnu::always_inline]] inline bool find_work(SendQueue& queue, const SendList& list);
+    [[gnu::always_inline]] inline const SendList* list_for_run(Peer& peer, SendQueue& queue);
     [[gnu::always_inline]] inline bool may_start_run(Peer& peer, Run& run);
-    [[gnu::always_inline]] inline void fill_run(Peer& peer, SendQueue& queue, Run& run, PacketBuilder& packet);
+    [[gnu::always_inline]] inline void fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run,
+                                                PacketBuilder& packet);
     bool start_message(Peer& peer, std::uint32_t slot, Time now);
     [[gnu::always_inline]] inline bool add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint32_t slot);
     [[gnu::always_inline]] inline bool asks_for_acknowledgement(const Peer& peer, const Run& run) const;
@@ -316,6 +326,7 @@ private:
     void report(Peer& peer, const AckSample& sample);
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
     void declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss);
+    void take_back(Peer& peer, std::uint32_t slot);
     void widen_tolerance(Peer& peer, std::uint64_t number);
     void detect_losses(Time now, Peer& peer);
 

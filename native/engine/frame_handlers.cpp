@@ -139,7 +139,9 @@ void Endpoint::handle_hold(Peer& peer, const FramesIn&, const wire::Frame& frame
         if (slot == UINT32_MAX || outgoing_[slot].state != OutgoingState::State::sending) continue;
         outgoing_[slot].state.apply(OutgoingState::Event::hold);
         peer.session->sender.queues[outgoing_[slot].traffic_class].remove(outgoing_, slot);
+        take_back(peer, slot);
     }
+    refresh(peer);
 }
 
 void Endpoint::handle_proceed(Peer& peer, const FramesIn&, const wire::Frame& frame) {

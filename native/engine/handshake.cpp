@@ -3,9 +3,12 @@
 // Each side sends hellos with its fresh session id and echoes the other's. A side is established once an authentic
 // packet shows that the peer has this side's current id. A hello with another id than the established one starts a
 // candidate session under a fresh own id. The candidate is adopted only when the peer proves that it received that id,
-// so a replayed hello causes an answer and nothing else. Hellos are padded to the size they propose; each retry
-// proposes less. The connecting side drives the exchange with its timer. Answers are not answered, except the one that
-// establishes a side, so that two sides cannot keep each other sending.
+// so a replayed hello causes an answer and nothing else. The connecting side drives the exchange with its timer. Answers
+// are not answered, except the one that establishes a side, so that two sides cannot keep each other sending.
+//
+// Hellos are padded to the size they propose. If the largest is not answered, later attempts propose a ladder of sizes
+// at once, the largest first, and each hello that arrives is answered at its size: in each direction the largest that
+// passes counts.
 #include <algorithm>
 #include <cstring>
 
@@ -17,10 +20,15 @@ namespace dlcp {
 
 namespace {
 
-// Datagram sizes that a path may carry, largest first: this endpoint's own limit, Ethernet, IPv6's minimum, IPv4's.
-constexpr std::uint16_t ethernet_datagram = 1472;
-constexpr std::uint16_t ipv6_minimum_datagram = 1232;
-constexpr std::uint16_t ipv4_minimum_datagram = 548;
+// Datagrams that paths carry, largest first, below this endpoint's own limit: MTUs of links and of tunnels over them
+// (jumbo frames, FDDI, 802.11, Ethernet, PPPoE, IPsec and IP in IP, GRE, VXLAN, WireGuard, IPv6's minimum, IPv4's, and
+// round numbers), less the 28 or 48 bytes of IP and UDP.
+constexpr std::uint16_t ladder[] = {8972, 4324, 2276, 1472, 1464, 1452, 1448, 1422, 1392, 1372,
+                                    1332, 1292, 1272, 1232, 1172, 1152, 1072, 972,  772,  548};
+constexpr std::uint16_t least_datagram = ladder[std::size(ladder) - 1];
+
+// Hellos of this endpoint's own limit before the ladder: the first may have come before the peer listens.
+constexpr std::uint32_t largest_attempts = 2;
 
 // Hellos that use path 0 before other paths are tried.
 constexpr std::uint32_t first_path_attempts = 3;
@@ -55,18 +63,19 @@ std::uint64_t Endpoint::new_session(const Peer& peer) {
     }
 }
 
-std::uint16_t Endpoint::hello_size(const Peer& peer) const {
+// The size of the next hello of this attempt: `rung` 0 is this endpoint's own limit. 0: the attempt has no more.
+std::uint16_t Endpoint::hello_size(const Peer& peer, std::uint32_t rung) const {
     const std::uint16_t own = config_.max_datagram_bytes;
-    const std::uint32_t attempts = peer.handshake.attempts;
-    if (attempts < 2 || is_trusted(peer.address)) return own;
-    if (attempts < 4) return std::min(own, ethernet_datagram);
-    if (attempts < 6) return std::min(own, ipv6_minimum_datagram);
-    return std::min(own, ipv4_minimum_datagram);
+    if (rung == 0) return own;
+    if (peer.handshake.attempts < largest_attempts || is_trusted(peer.address)) return 0;
+    for (const std::uint16_t size : ladder)
+        if (size < own && --rung == 0) return size;
+    return 0;
 }
 
 void Endpoint::start_handshake(Time now, Peer& peer) {
     peer.state.apply(PeerState::Event::connect);
-    peer.handshake.attempts = 0;
+    peer.handshake.attempts = peer.handshake.rung = 0;
     peer.handshake.due = true;
     peer.handshake.at = time_never;
     peer.last_heard = now;
@@ -81,9 +90,9 @@ void Endpoint::start_handshake(Time now, Peer& peer) {
 void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     const bool private_channel = is_trusted(peer.address);
     peer.state.apply(peer.session ? PeerState::Event::replace : PeerState::Event::prove);
-    peer.datagram_bytes = private_channel ? config_.channel_datagram_bytes  // no network carries it
-                                          : std::clamp<std::uint16_t>(datagram_bytes, ipv4_minimum_datagram,
-                                                                      config_.max_datagram_bytes);
+    peer.datagram_bytes =
+        private_channel ? config_.channel_datagram_bytes  // no network carries it
+                        : std::clamp<std::uint16_t>(datagram_bytes, least_datagram, config_.max_datagram_bytes);
     peer.block_bytes = block_bytes_for(peer.datagram_bytes);
     peer.handshake.due = false;
     peer.handshake.at = time_never;
@@ -96,12 +105,15 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     sender.last_progress = now;
     sender.lane_acked_end.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
     sender.paths.reset(private_channel ? 1 : config_.paths);
-    sender.credit = config_.initial_window;
     if (private_channel)
         use_channel(peer);
     else
         sender.congestion = congestion_controllers[static_cast<std::size_t>(config_.congestion)].make(
-            config_, peer.datagram_bytes);
+            config_, peer.datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
+    // Until the peer says what it can buffer: as much as here.
+    if (!private_channel)
+        sender.credit = std::max(config_.initial_window,
+                                 std::min(sender.congestion->window(sender.under_way()), config_.receive_buffer));
     grants_.forget(peer.index);
 
     push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
@@ -211,7 +223,7 @@ void Endpoint::handle_hello(Time now, Time arrived, const dlcp_packet& packet, c
     }
     Peer& peer = *found;
     const std::uint64_t length = wire::header_bytes + d.header.payload_bytes + (d.tag ? wire::tag_bytes : 0);
-    peer.heard_hello_bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(length, UINT16_MAX));
+    note_hello_size(peer, hello, static_cast<std::uint16_t>(std::min<std::uint64_t>(length, UINT16_MAX)));
     const HelloArrival arrival{now, arrived, packet, d.header, hello};
     if (peer.up())
         handle_hello_in_session(peer, arrival);
@@ -224,6 +236,22 @@ void Endpoint::handle_hello(Time now, Time arrived, const dlcp_packet& packet, c
         queue_control(peer);
     }
     arm(peer);
+}
+
+// The largest hello of a session is what the path carries; one that asks is answered at its own size.
+void Endpoint::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16_t datagram_bytes) {
+    HandshakeState& handshake = peer.handshake;
+    if (hello.own_session != handshake.heard_session) {
+        handshake.heard_session = hello.own_session;
+        handshake.answer_sizes.clear();
+        peer.heard_hello_bytes = 0;
+    }
+    peer.heard_hello_bytes = std::max(peer.heard_hello_bytes, datagram_bytes);
+    std::vector<std::uint16_t>& sizes = handshake.answer_sizes;
+    const std::uint16_t size = std::clamp(datagram_bytes, least_datagram, config_.max_datagram_bytes);
+    if (!(hello.flags & wire::hello_flag_answer) && sizes.size() < std::size(ladder) &&
+        std::find(sizes.begin(), sizes.end(), size) == sizes.end())
+        sizes.push_back(size);
 }
 
 // The peer repeats its hello, has found a private channel, or seems to have restarted.
@@ -269,6 +297,7 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
         const bool connecting = peer.state == PeerState::State::connecting;
         if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
         if (connecting && handshake.attempts == 1) peer.rtt.sample(arrival.now - handshake.sent_at);
+        if (!connecting && handshake.answers == 1) peer.rtt.sample(arrival.now - handshake.answered_at);
         peer.address =
             handshake.channel_session == handshake.peer_session ? handshake.channel : *arrival.packet.address;
         // What both ends and the path carry: our hello's size if the peer says it came through, else what came here.
@@ -298,19 +327,20 @@ void Endpoint::sample_hello(Peer& peer, const HelloArrival& arrival) {
 // Writes the hello that is due first: an answer about the candidate, an answer, or one that asks. False: none is due.
 bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
-    if (handshake.candidate_answer_due()) {
-        write_hello(now, peer, true, slot);
-        handshake.candidate->answer_due = false;
-        return true;
-    }
-    if (handshake.answer_due) {
-        write_hello(now, peer, false, slot);
-        handshake.answer_due = false;
+    if (handshake.candidate_answer_due() || handshake.answer_due) {
+        const bool candidate = handshake.candidate_answer_due();
+        handshake.answered_at = now;
+        ++handshake.answers;
+        write_hello(now, peer, {.answers = true, .candidate = candidate, .bytes = take_answer_size(peer)}, slot);
+        (candidate ? handshake.candidate->answer_due : handshake.answer_due) = !handshake.answer_sizes.empty();
         return true;
     }
     if (peer.state != PeerState::State::connecting || !handshake.due) return false;
-    handshake.due = false;
-    write_hello(now, peer, false, slot);
+    const std::uint16_t bytes = hello_size(peer, handshake.rung);
+    write_hello(now, peer, {.answers = false, .candidate = false, .bytes = bytes}, slot);
+    handshake.due = hello_size(peer, ++handshake.rung) != 0;
+    if (handshake.due) return true;
+    handshake.rung = 0;
     handshake.sent_at = now;
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
     handshake.at = now + std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
@@ -318,39 +348,42 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     return true;
 }
 
-void Endpoint::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot) {
+// An answer is as long as the hello that it answers, so that both directions are tested at that size.
+std::uint16_t Endpoint::take_answer_size(Peer& peer) const {
+    std::vector<std::uint16_t>& sizes = peer.handshake.answer_sizes;
+    if (sizes.empty()) return std::clamp(peer.heard_hello_bytes, least_datagram, config_.max_datagram_bytes);
+    const auto largest = std::max_element(sizes.begin(), sizes.end());
+    const std::uint16_t size = *largest;
+    sizes.erase(largest);
+    return size;
+}
+
+void Endpoint::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
-    const std::uint64_t own = candidate ? handshake.candidate->own_session : handshake.own_session;
-    const std::uint64_t theirs = candidate ? handshake.candidate->peer_session : handshake.peer_session;
-    const bool answers = candidate || handshake.answer_due;
+    const std::uint64_t own = out.candidate ? handshake.candidate->own_session : handshake.own_session;
+    const std::uint64_t theirs = out.candidate ? handshake.candidate->peer_session : handshake.peer_session;
     const bool keyed = config_.job_key.has_value();
-    // An answer is as long as the hello it answers, so that both directions are tested at that size.
-    const std::uint16_t size =
-        peer.state == PeerState::State::connecting && !handshake.answer_due
-            ? hello_size(peer)
-            : std::min(std::max<std::uint16_t>(peer.heard_hello_bytes, ipv4_minimum_datagram),
-                       config_.max_datagram_bytes);
     PacketBuilder packet(config_, wire::Type::hello, wire::control_class, theirs, now);
     wire::Header& h = packet.header;
     h.flags = keyed ? wire::flag::authenticated : 0;
-    h.packet_number = candidate ? handshake.candidate->next_number++ : handshake.next_number++;
+    h.packet_number = out.candidate ? handshake.candidate->next_number++ : handshake.next_number++;
     // Path 0 first: the peer learns this endpoint's address from its source address.
     if (peer.up())
         h.path = peer.session->sender.paths.any_up(random_.next());
     else if (handshake.attempts > first_path_attempts)
         h.path = static_cast<std::uint16_t>(handshake.attempts % config_.paths);
     const std::size_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
-    wire::FrameWriter writer(slot.head + wire::header_bytes, size - overhead);
+    wire::FrameWriter writer(slot.head + wire::header_bytes, out.bytes - overhead);
     wire::write_hello(writer, {.own_session = own,
                                .echo_session = theirs,
                                .destination_rank = peer.rank,
                                .max_datagram_bytes = config_.max_datagram_bytes,
                                .received_datagram_bytes = peer.heard_hello_bytes,
-                               .flags = (!candidate && peer.up() ? wire::hello_flag_established : 0) |
-                                        (answers ? wire::hello_flag_answer : 0)});
+                               .flags = (!out.candidate && peer.up() ? wire::hello_flag_established : 0) |
+                                        (out.answers ? wire::hello_flag_answer : 0)});
     if (writer.room() >= wire::frame_prefix_bytes) writer.put_padding(writer.room());
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
-    packet.write_inline(slot, answers ? handshake.answer_address : peer.address,
+    packet.write_inline(slot, out.answers ? handshake.answer_address : peer.address,
                         type_of_service(config_, wire::control_class, Ecn::not_capable));
     if (keyed)
         PacketBuilder::seal(slot, *hello_key(config_, config_.rank, peer.rank, own), h.packet_number, false);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/packet.h"
 #include "engine/units.hpp"
@@ -19,10 +20,11 @@ struct HandshakeState {
     std::uint64_t peer_session = 0;
     // Packet number of the next hello under own_session.
     std::uint64_t next_number = 0;
-    // Hellos sent since the handshake started.
+    // Attempts since the handshake started: hellos, and from the third on ladders of them.
     std::uint32_t attempts = 0;
-    // A hello leaves with the next packet.
+    // A hello leaves with the next packet; which one of the attempt under way.
     bool due = false;
+    std::uint32_t rung = 0;
     // When to send a hello again; time_never: not at all.
     Time at = time_never;
     // When the last hello left that was not an answer.
@@ -30,6 +32,12 @@ struct HandshakeState {
     // The peer asked for an answer, about the session or about the candidate, at this address.
     bool answer_due = false;
     dlcp_address answer_address{};
+    // How many answers have left, and when the last did.
+    std::uint32_t answers = 0;
+    Time answered_at{0};
+    // Sizes of the hellos of `heard_session` that are to be answered, each once.
+    std::uint64_t heard_session = 0;
+    std::vector<std::uint16_t> answer_sizes;
 
     // A peer seems to have restarted: the session that replaces the current one once the peer proves that it received
     // `own_session`.

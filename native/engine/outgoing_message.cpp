@@ -7,6 +7,7 @@ namespace dlcp {
 void OutgoingMessage::cut(std::uint16_t block_bytes) {
     block_bytes_ = block_bytes;
     blocks_ = wire::block_count(message_bytes, block_bytes);
+    if (deadline == 0 && budget_bytes() < block_bytes_ && budget_bytes() < message_bytes) importance_.clear();
     critical_blocks_ = blocks_;
     if (!importance_.empty())
         critical_blocks_ = static_cast<std::uint32_t>(
@@ -14,6 +15,8 @@ void OutgoingMessage::cut(std::uint16_t block_bytes) {
     first_pass_left_ = blocks_;
     critical_left_ = critical_blocks_;
     order_droppable();
+    ends_critically_ = deadline == 0 && critical_blocks_ < blocks_;
+    critical_blocks_ += ends_critically_;
     cursor_ = critical_left_ > 0 ? next_with(true, 0) : next_droppable(0);
     acked_.reset(blocks_);
     lost_critical_.reset(critical_blocks_ > 0 ? blocks_ : 0);
@@ -85,10 +88,10 @@ std::uint32_t OutgoingMessage::next_droppable(std::uint32_t from) {
 OutgoingMessage::Next OutgoingMessage::peek() {
     if (lost_critical_blocks_ > 0) return {lost_critical_.find(0), true, true};
     if (gated && first_pass_ready() > 0) {
-        const bool critical = !ready_critical_.empty();
-        return {(critical ? ready_critical_ : ready_droppable_).front(), critical, false};
+        const bool droppable = ready_critical_.empty();
+        return {(droppable ? ready_droppable_ : ready_critical_).front(), leaves_critically(droppable), false};
     }
-    if (!gated && first_pass_ready() > 0) return {cursor_, critical_left_ > 0, false};
+    if (!gated && first_pass_ready() > 0) return {cursor_, leaves_critically(critical_left_ == 0), false};
     if (repair_order_stale_) {
         repair_order_stale_ = false;
         repair_order_.clear();
@@ -115,32 +118,32 @@ void OutgoingMessage::take(const Next& next) {
         return;
     }
     --first_pass_left_;
-    if (next.critical) --critical_left_;
+    const bool droppable = !critical(next.block);
+    if (droppable && next.critical) importance_[next.block] = wire::importance_critical;
+    if (!droppable) --critical_left_;
     if (gated) {
-        (next.critical ? ready_critical_ : ready_droppable_).pop();
+        (droppable ? ready_droppable_ : ready_critical_).pop();
         return;
     }
-    if (next.critical && critical_left_ == 0)
+    if (!droppable && critical_left_ == 0)
         cursor_ = first_pass_left_ > 0 ? next_droppable(0) : 0;
     else
-        cursor_ = next.critical ? next_with(true, cursor_ + 1) : next_droppable(cursor_ + 1);
+        cursor_ = droppable ? next_droppable(cursor_ + 1) : next_with(true, cursor_ + 1);
 }
 
 void OutgoingMessage::give_up_rest() {
-    if (gated || critical_left_ > 0 || first_pass_left_ == 0) return;
+    const std::uint32_t kept = ends_critically_ ? 1 : 0;
+    if (gated || critical_left_ > 0 || first_pass_left_ <= kept) return;
     // Blocks of the pass that are left: the one under the cursor, and what follows it in the order.
-    std::uint64_t bytes = lost_droppable_bytes_;
+    std::uint64_t bytes = lost_droppable_bytes_ + (kept > 0 ? 0 : payload_bytes(cursor_));
     const std::uint32_t end = static_cast<std::uint32_t>(droppable_order_.size());
-    if (bytes + payload_bytes(cursor_) + std::uint64_t{end - droppable_sent_} * block_bytes_ >
-        budget_bytes() + block_bytes_)
-        return;
-    bytes += payload_bytes(cursor_);
+    if (bytes + std::uint64_t{end - droppable_sent_} * block_bytes_ > budget_bytes() + block_bytes_) return;
     for (std::uint32_t i = droppable_sent_; i < end; ++i) bytes += payload_bytes(droppable_order_[i]);
     if (bytes > budget_bytes()) return;
-    on_lost(cursor_);
+    if (kept == 0) on_lost(cursor_);
     for (; droppable_sent_ < end; ++droppable_sent_) on_lost(droppable_order_[droppable_sent_]);
-    first_pass_left_ = 0;
-    cursor_ = 0;
+    first_pass_left_ = kept;
+    if (kept == 0) cursor_ = 0;
 }
 
 void OutgoingMessage::on_acked(std::uint32_t block) {

@@ -1,10 +1,15 @@
 // One outgoing message: what has been sent, what is lost, and which block leaves next.
 //
-// Order of blocks: first the lost critical blocks; then the first pass, critical blocks before droppable ones, so that
-// the tail of a message is always droppable; then, while more is missing than the budget allows, the lost droppable
-// blocks, most important first. With a deadline or patience the first pass also sends its most important droppable
-// blocks first, because the last ones may come too late or not be sent. Invariant: an acknowledged block is in no lost
-// set. The receiver decides when the message is over, not this class.
+// Order of blocks: first the lost critical blocks; then the first pass, critical blocks before droppable ones; then,
+// while more is missing than the budget allows, the lost droppable blocks, most important first. With a deadline or
+// patience the first pass also sends its most important droppable blocks first, because the last ones may come too late
+// or not be sent.
+//
+// Without a deadline, the receiver uses the budget once it knows that the pass is over, and the last packet says so. So
+// the last droppable block leaves as a critical one: it is marked, not dropped, and repaired if it is lost. A budget
+// below one block allows nothing, so all blocks are critical then.
+//
+// Invariant: an acknowledged block is in no lost set. The receiver decides when the message is over, not this class.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +52,7 @@ public:
     std::uint32_t retransmitted_bytes = 0;
     std::uint32_t next_same_tag = UINT32_MAX;  // slot of the message that waits for this one
     Link queue_link;                           // in its peer's queue of its class
+    std::uint8_t send_list = 0;                // of that queue: which list (send_queue.hpp)
     Link started_link;                         // in its peer's list of started messages, by wire id
     Link all_link;                             // in its peer's list of all messages that are not over
 
@@ -78,6 +84,10 @@ public:
     void release(std::uint32_t first, std::uint32_t count);
     // Gated, and every released block has been sent: the receiver owes nothing until more blocks are released.
     bool waits_for_release() const { return gated && first_pass_left_ > 0 && !has_block_to_send(); }
+    // Bytes of payload that have not been sent or are lost; what the budget may spare is among them.
+    std::uint64_t bytes_left() const {
+        return (std::uint64_t{first_pass_left_} + lost_critical_blocks_ + lost_droppable_blocks_) * block_bytes_;
+    }
     // Bytes of payload that would be sent now if nothing limited it.
     std::uint64_t backlog_bytes() const {
         const std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_ready();
@@ -94,8 +104,8 @@ public:
     // Takes the block that peek() named.
     void take(const Next& next);
 
-    // Patience is over: the unsent blocks of the first pass count as sent and lost, within the budget. The last packet
-    // announces the end of the pass, so some packet must follow or have just been taken.
+    // Patience is over: the unsent blocks of the first pass count as sent and lost, within the budget, but for one that
+    // announces the end of the pass. With a deadline none is left, so some packet must follow or have just been taken.
     void give_up_rest();
 
     // The receiver accepts the message: some of it is acknowledged.
@@ -128,6 +138,10 @@ private:
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
     void order_droppable();
     std::uint32_t next_droppable(std::uint32_t from);
+    // The next block of the first pass: as what it leaves.
+    bool leaves_critically(bool droppable) const {
+        return !droppable || (ends_critically_ && first_pass_left_ - critical_left_ == 1);
+    }
     // Blocks of the first pass that may leave now.
     std::uint32_t first_pass_ready() const {
         const std::uint32_t ready =
@@ -145,7 +159,8 @@ private:
     std::vector<std::uint8_t> importance_;  // per block; empty: all critical
 
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
-    std::uint32_t critical_left_ = 0;    // of these, critical ones
+    std::uint32_t critical_left_ = 0;    // of these, critical ones, but for the droppable one that leaves last
+    bool ends_critically_ = false;       // the last droppable block of the first pass leaves as a critical one
     std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
     // With a deadline or patience, and not gated: the droppable blocks in the order of the first pass.
     std::vector<std::uint32_t> droppable_order_;

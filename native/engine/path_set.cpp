@@ -104,6 +104,13 @@ void PathSet::on_lost(std::uint16_t index) {
     news_ += path.lost_in_a_row >= dead_run ? most_news : 1;
 }
 
+void PathSet::on_trimmed(std::uint16_t index) {
+    Path& path = paths_[index];
+    ++path.ce;
+    ++news_;
+    drift(path.marks, true, one);
+}
+
 void PathSet::on_rtt(std::uint16_t index, Duration rtt) {
     Duration& smoothed = paths_[index].rtt;
     smoothed = smoothed == Duration{0} ? rtt : (smoothed * 7 + rtt) / 8;

@@ -41,6 +41,8 @@ public:
     void on_sent(std::uint16_t path) { ++paths_[path].sent; }
     void on_acked(std::uint16_t path, bool ce);
     void on_lost(std::uint16_t path);
+    // The header came through: a full queue, not a bad path.
+    void on_trimmed(std::uint16_t path);
     void on_rtt(std::uint16_t path, Duration rtt);
     // Whether enough was learned since the last judgement to judge the paths again: as many packets as there are paths,
     // or a path died or came back. Shares cover 64 packets each, so judging more often would show nothing new.

@@ -33,7 +33,10 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
     SenderState& sender = peer.session->sender;
     SentPacket& p = sender.sent[number];
     p.loss = loss;
-    sender.paths.on_lost(p.path);
+    if (loss == SentPacket::Loss::trimmed)
+        sender.paths.on_trimmed(p.path);
+    else
+        sender.paths.on_lost(p.path);
     if (p.message_slot == SentPacket::no_message) return;
     --sender.awaiting;
     sender.in_flight -= Bytes{p.bytes};
@@ -51,6 +54,19 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
         // No packet will follow, and the lost one may have announced the end of the pass.
         ask(peer);
         queue_control(peer);
+    }
+}
+
+// The receiver holds this message and has dropped what came of it: no path and no queue lost these packets.
+void Endpoint::take_back(Peer& peer, std::uint32_t slot) {
+    SenderState& sender = peer.session->sender;
+    for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
+        SentPacket& p = sender.sent[n];
+        if (p.lost() || p.message_slot != slot || p.message_generation != outgoing_.generation(slot)) continue;
+        p.loss = SentPacket::Loss::other;
+        --sender.awaiting;
+        sender.in_flight -= Bytes{p.bytes};
+        outgoing_[slot].on_lost(p.block);
     }
 }
 
@@ -97,6 +113,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         sender.last_progress = now;
     }
     sample.rtt = peer.rtt.smoothed();
+    sample.base_rtt = peer.rtt.min();
     report(peer, sample);
     if (sender.paths.due()) judge_paths(now, peer);
     refresh(peer);
@@ -141,7 +158,8 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
 void Endpoint::widen_tolerance(Peer& peer, std::uint64_t number) {
     SenderState& sender = peer.session->sender;
     const SentPacket::Loss rule = sender.sent[number].loss;
-    if (rule == SentPacket::Loss::other || number < sender.widened_end) return;
+    const bool by_overtaking = rule == SentPacket::Loss::overtaken_in_lane || rule == SentPacket::Loss::overtaken;
+    if (!by_overtaking || number < sender.widened_end) return;
     sender.widened_end = sender.sent.next();
     if (rule == SentPacket::Loss::overtaken_in_lane)
         peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
@@ -192,12 +210,23 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
     SenderState& sender = peer.session->sender;
     AckSample sample;
     sample.now = now;
+    sample.trimmed = true;
     sample.in_flight = sender.in_flight;
     sample.rtt = peer.rtt.smoothed();
+    sample.base_rtt = peer.rtt.min();
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t number = wire::load64(numbers + 8 * i);
         if (!sender.sent.tracked(number) || sender.sent[number].lost()) continue;
-        declare_lost(peer, number, SentPacket::Loss::other);
+        const SentPacket& p = sender.sent[number];
+        // Droppable packets carry no mark; to be trimmed says what a mark says of a critical one.
+        const bool droppable =
+            outgoing_.in_use(p.message_slot, p.message_generation) && !outgoing_[p.message_slot].critical(p.block);
+        declare_lost(peer, number, SentPacket::Loss::trimmed);
+        if (droppable) {
+            sender.lost_unreported -= Bytes{p.bytes};
+            ++sample.acked_packets;
+            ++sample.ce_packets;
+        }
         end_round(peer, number, sample);
     }
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});

@@ -26,6 +26,7 @@ public:
         deviation_ = (deviation_ * 3 + error) / 4;
         smoothed_ = (smoothed_ * 7 + rtt) / 8;
     }
+    bool measured() const { return measured_; }
     Duration smoothed() const { return smoothed_; }
     Duration latest() const { return measured_ ? latest_ : smoothed_; }
     Duration min() const { return measured_ ? min_ : smoothed_; }

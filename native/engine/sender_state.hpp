@@ -14,13 +14,13 @@
 #include "engine/outgoing_message.hpp"
 #include "engine/pacer.hpp"
 #include "engine/path_set.hpp"
+#include "engine/send_queue.hpp"
 #include "engine/sent_ring.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 
 namespace dlcp {
 
-using SendQueue = IntrusiveList<OutgoingMessage, &OutgoingMessage::queue_link>;
 using StartedList = IntrusiveList<OutgoingMessage, &OutgoingMessage::started_link>;
 
 struct SenderState {
@@ -77,7 +77,7 @@ struct SenderState {
     Time loss_at = time_never;
     Time pace_at = time_never;
 
-    // Messages with something to send, by class, in order of sending.
+    // Messages with something to send, by class.
     std::array<SendQueue, wire::traffic_classes> queues;
     // Messages of which something was sent and that are not over, by wire id.
     StartedList started;

@@ -73,8 +73,9 @@ void Endpoint::update_demand(Peer& peer) {
     if (!sender.congestion->needs_grants()) return;
     Bytes backlog{0};
     for (const SendQueue& queue : sender.queues)
-        for (std::uint32_t m = queue.front(); m != Link::none; m = SendQueue::next(outgoing_, m))
+        queue.for_each(outgoing_, [&](std::uint32_t m) {
             backlog += Bytes{outgoing_[m].backlog_bytes() * 17 / 16};  // headers and tags
+        });
     const Bytes wanted = sender.congestion->demand(sender.under_way(), backlog);
     if (wanted <= sender.demanded) return;
     sender.demanded = wanted;
@@ -159,7 +160,8 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
         peer.session->owed.probe_of_data = std::exchange(peer.session->owed.probe, false);
     peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
     sender.last_progress = now;
-    sender.congestion->on_timeout(sender.timeouts);
+    // With nothing in flight the peer holds a message, or has blocks of it to be released: no sign of congestion.
+    if (sender.awaiting > 0) sender.congestion->on_timeout(sender.timeouts);
     // A channel loses nothing: its peer is busy, and sending again would make it busier.
     if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
         // Where probes and answers are lost too, waiting for one to get through costs more than sending again.

@@ -72,10 +72,22 @@ bool Endpoint::may_start_message(Peer& peer) {
     return false;
 }
 
-// Removes messages with nothing left to send from the front of the queue. False: none is left.
-bool Endpoint::find_work(SendQueue& queue) {
-    while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send()) queue.remove(outgoing_, queue.front());
-    return !queue.empty();
+// Removes messages with nothing left to send from the front of the list. False: none is left in it.
+bool Endpoint::find_work(SendQueue& queue, const SendList& list) {
+    while (!list.empty() && !outgoing_[list.front()].has_block_to_send()) queue.remove(outgoing_, list.front());
+    return !list.empty();
+}
+
+// The list that the next run is taken from; nullptr: nothing is left to send, or none of it may start.
+const SendList* Endpoint::list_for_run(Peer& peer, SendQueue& queue) {
+    for (std::uint8_t left = queue.filled(); left != 0;) {
+        const std::uint8_t index = queue.next_of(left);
+        const SendList& list = queue.list(index);
+        if (find_work(queue, list) && (outgoing_[list.front()].wire_id != 0 || may_start_message(peer)))
+            return &list;
+        left &= static_cast<std::uint8_t>(~(1u << index));
+    }
+    return nullptr;
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
@@ -159,11 +171,11 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
 }
 
 // Blocks of one message after the other, until the run is full.
-void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run, PacketBuilder& packet) {
+void Endpoint::fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run, PacketBuilder& packet) {
     std::uint32_t slot = Link::none;
     while (run.size < run.slots.size()) {
-        if (slot == Link::none || slot != queue.front()) {
-            slot = queue.front();
+        if (slot == Link::none || slot != list.front()) {
+            slot = list.front();
             const OutgoingMessage& m = outgoing_[slot];
             if (m.wire_id == 0 && !start_message(peer, slot, run.now)) return;
             wire::Header& h = packet.header;
@@ -179,7 +191,7 @@ void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run, PacketBuilder& p
         if (outgoing_[slot].has_block_to_send()) continue;
         queue.remove(outgoing_, slot);
         slot = Link::none;
-        if (!find_work(queue)) return;
+        if (!find_work(queue, list)) return;
     }
 }
 
@@ -231,7 +243,8 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
                                    std::span<dlcp_packet> slots) {
     SenderState& sender = peer.session->sender;
     SendQueue& queue = sender.queues[traffic_class];
-    if (!find_work(queue) || sender.sent.full()) return 0;
+    const SendList* const list = sender.sent.full() ? nullptr : list_for_run(peer, queue);
+    if (list == nullptr) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
     Run run;
     run.now = now;
@@ -243,8 +256,9 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     PacketBuilder packet(config_, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
     packet.header.key_epoch = peer.session->keys.send_epoch();
     packet.header.path = sender.run_path;
-    fill_run(peer, queue, run, packet);
+    fill_run(peer, queue, *list, run, packet);
     if (run.size == 0) return 0;
+    queue.on_run();
     finish_run(peer, run);
     // Later packets change no deadline: deadlines count from the last progress.
     if (was_idle || !peer.waiting)

@@ -17,12 +17,14 @@ struct EndpointConfig;
 
 struct AckSample {
     Time now{0};
-    Bytes acked{0};  // newly acknowledged, datagram bytes
-    Bytes lost{0};   // newly declared lost
+    Bytes acked{0};        // newly acknowledged, datagram bytes
+    Bytes lost{0};         // newly declared lost
+    bool trimmed = false;  // they were trimmed: a full queue
     std::uint32_t acked_packets = 0;
     std::uint32_t ce_packets = 0;  // newly acknowledged with congestion experienced
     Bytes in_flight{0};            // before this acknowledgement
     Duration rtt{0};               // smoothed
+    Duration base_rtt{0};          // the shortest of the session
     Duration queue_delay{-1};      // median one-way delay above its minimum; negative: no sample
     bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };

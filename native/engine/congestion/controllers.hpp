@@ -16,9 +16,10 @@
 
 namespace dlcp {
 
-// A controller for a session whose datagrams have at most `datagram_bytes`.
+// A controller for a session whose datagrams have at most `datagram_bytes`. `base_rtt`: as the handshake measured it; 0:
+// not known yet.
 using MakeCongestionControl = std::unique_ptr<CongestionControl>(const EndpointConfig& config,
-                                                                 std::uint16_t datagram_bytes);
+                                                                 std::uint16_t datagram_bytes, Duration base_rtt);
 MakeCongestionControl make_window_control, make_line_rate_control, make_credit_control;
 
 struct CongestionEntry {

@@ -11,8 +11,8 @@ namespace {
 
 class CreditControl final : public CongestionControl {
 public:
-    CreditControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
-        : unscheduled_(config.initial_window), network_(make_window_control(config, datagram_bytes)) {}
+    CreditControl(const EndpointConfig& config, std::uint16_t datagram_bytes, Duration base_rtt)
+        : unscheduled_(config.initial_window), network_(make_window_control(config, datagram_bytes, base_rtt)) {}
 
     void on_ack(const AckSample& sample) override { network_->on_ack(sample); }
     void on_timeout(std::uint32_t timeouts) override { network_->on_timeout(timeouts); }
@@ -35,9 +35,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<CongestionControl> make_credit_control(const EndpointConfig& config,
-                                                       std::uint16_t datagram_bytes) {
-    return std::make_unique<CreditControl>(config, datagram_bytes);
+std::unique_ptr<CongestionControl> make_credit_control(const EndpointConfig& config, std::uint16_t datagram_bytes,
+                                                       Duration base_rtt) {
+    return std::make_unique<CreditControl>(config, datagram_bytes, base_rtt);
 }
 
 }  // namespace dlcp

@@ -51,7 +51,7 @@ private:
 }  // namespace
 
 std::unique_ptr<CongestionControl> make_line_rate_control(const EndpointConfig& config,
-                                                          std::uint16_t datagram_bytes) {
+                                                          std::uint16_t datagram_bytes, Duration) {
     return std::make_unique<LineRateControl>(config, datagram_bytes);
 }
 

@@ -1,19 +1,27 @@
 // A window controlled by ECN marks and median delay, in the line of UET's NSCC and Swift. One window per peer, shared
 // by all paths.
 //
+// The target is that of the peer's path: three quarters of its base round trip (NSCC), but not below the setting. Where
+// the line's rate is known the first window is one and a half bandwidth-delay products of that path; elsewhere it
+// doubles each round trip until there is a queue.
+//
 // Once per round trip:
 // - The marked share F moves an average a (DCTCP, RFC 8257 section 3.3, g = 1/16); if packets were marked the window
-// shrinks by a/2.
+// shrinks by a/2. Marks without a queue, below three quarters of the base round trip, are those of single paths: the
+// path set answers them, and the window stays (NSCC).
 // - Otherwise a median queueing delay above the target shrinks it by 0.8 x the excess's share of the round trip, at
 // most by half (after Swift, SIGCOMM'20 section 3.3).
 // - Otherwise it grows by a packet, and by up to a sixteenth of itself the further the delay is below half the target.
-// So a free link is filled within a few round trips, while equal flows converge through the constant term.
+// Two rounds in a row without a queue make it grow by a quarter: others have left. So a free link is filled within a
+// few round trips, while equal flows converge through the constant term.
 // The median of a round is used, not the last sample: with spraying the last sample is that of one path (MSwift, arXiv
 // 2509.07907).
 //
-// If a sender loses more than half of a round while the queue is above the target, or while most of what arrives is
-// marked, its window becomes what got through. The first windows of an incast are too large by a factor of the number
-// of senders; stepwise reduction would refill the buffer each time.
+// If more than a tenth is trimmed, or more than half is lost while the queue is above the target or most of what arrives
+// is marked, the window becomes what got through ("quick adapt" of UET's NSCC). The first windows of an incast are too
+// large by a factor of the number of senders; stepwise reduction would refill the buffer each time. It is judged over a
+// base round trip and the target, which is how long packets stand in queues: answers about trimmed packets overtake
+// those about packets that wait, and a round that they end has hardly begun.
 //
 // Loss alone is not congestion here. Without a queue, up to 2 % per round is ignored (random loss on Ethernet, and
 // losses that the path set answers by leaving a path). Above that the window shrinks by the lost share, which protects
@@ -30,14 +38,24 @@ namespace {
 
 class WindowControl final : public CongestionControl {
 public:
-    WindowControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
-        : target_(config.target_delay),
+    WindowControl(const EndpointConfig& config, std::uint16_t datagram_bytes, Duration base_rtt)
+        : least_target_(config.target_delay),
+          target_(config.target_delay),
           datagram_(datagram_bytes),
           window_(static_cast<std::int64_t>(config.initial_window.value)),
           max_window_(static_cast<std::int64_t>(config.max_window.value)),
-          line_rate_(config.line_rate) {}
+          line_rate_(config.line_rate) {
+        if (base_rtt.value <= 0) return;
+        set_base_rtt(base_rtt);
+        if (line_rate_.value_bps == 0) return;
+        const double product =
+            static_cast<double>(line_rate_.value_bps) / 8e9 * static_cast<double>(base_rtt.value);
+        window_ = std::max(window_, static_cast<std::int64_t>(1.5 * product));
+        max_window_ = std::max(max_window_, window_);
+    }
 
     void on_ack(const AckSample& s) override {
+        if (s.base_rtt.value > 0) set_base_rtt(s.base_rtt);
         round_acked_ += static_cast<std::int64_t>(s.acked.value);
         round_lost_ += static_cast<std::int64_t>(s.lost.value);
         round_packets_ += s.acked_packets;
@@ -46,6 +64,7 @@ public:
         rtt_ = s.rtt;
         limited_ |= static_cast<std::int64_t>(s.in_flight.value) * 2 > window_;
 
+        adapt(s);
         if (slow_start_) {
             if (limited_) window_ += static_cast<std::int64_t>(s.acked.value);
             if (s.ce_packets > 0) slow_start_ = false;
@@ -74,6 +93,38 @@ public:
     }
 
 private:
+    void set_base_rtt(Duration base_rtt) {
+        base_rtt_ = base_rtt;
+        target_ = std::max(least_target_, base_rtt * 3 / 4);
+    }
+    // Quick adapt: counts what got through and what did not, and at the end of a period takes the one for the window.
+    void adapt(const AckSample& s) {
+        const Duration length = std::max(s.base_rtt + target_, s.rtt);
+        // The first answers after a pause are not those of a whole period.
+        if (s.now - period_.end > length) {
+            period_ = {};
+            period_.end = s.now + length;
+        }
+        period_.acked += static_cast<std::int64_t>(s.acked.value);
+        period_.lost += static_cast<std::int64_t>(s.lost.value);
+        period_.packets += s.acked_packets;
+        period_.ce_packets += s.ce_packets;
+        period_.late |= s.queue_delay > target_;
+        period_.trimmed |= s.trimmed;
+        answers_ignored_ -= std::min(answers_ignored_, static_cast<std::int64_t>((s.acked + s.lost).value));
+        if (s.now < period_.end) return;
+        const std::int64_t total = period_.acked + period_.lost;
+        const bool overflowed = 2 * period_.ce_packets > period_.packets || period_.late;
+        const bool mostly_lost =
+            overflowed && 2 * period_.lost > total && period_.lost > few_packets * std::int64_t{datagram_};
+        if ((mostly_lost || (period_.trimmed && 10 * period_.lost > total)) && period_.acked < window_) {
+            window_ = period_.acked;
+            slow_start_ = false;
+            answers_ignored_ = static_cast<std::int64_t>(s.in_flight.value);
+        }
+        period_ = {};
+        period_.end = s.now + length;
+    }
     void end_round() {
         Duration delay{-1};
         if (samples_ > 0) {
@@ -92,14 +143,15 @@ private:
         const std::int64_t total = round_acked_ + round_lost_;
         const std::int64_t lost = total > 0 ? (round_lost_ << 16) / total : 0;
         // A share of few packets means little: three of a hundred may be chance, and so may three of four.
-        const bool lossy = lost > loss_ignored && round_lost_ > 4 * std::int64_t{datagram_};
+        const bool lossy = lost > loss_ignored && round_lost_ > few_packets * std::int64_t{datagram_};
+        const bool no_queue = delay.value >= 0 && delay < target_ / 8 && round_ce_ == 0 && round_lost_ == 0;
+        const bool early = delay.value >= 0 && delay < base_rtt_ * 3 / 4;
 
-        const bool overflowed = 2 * round_ce_ > round_packets_ || delay > target_;
-        if (overflowed && lossy && lost > mostly_lost) {
-            // What got through is what the path carries: take it at once, without steps (UET's NSCC, "quick adapt").
-            window_ = std::min(window_, round_acked_);
+        if (answers_ignored_ > 0) {
+            // These answers are about what was in flight when the window was adapted.
+        } else if (round_ce_ > 0 && early && round_lost_ == 0) {
             slow_start_ = false;
-        } else if (round_ce_ > 0) {
+        } else if (round_ce_ > 0 && !early) {
             mark_average_ = std::max(mark_average_, marked / 16);
             window_ -= window_ * mark_average_ / (2 << 16);
             slow_start_ = false;
@@ -127,11 +179,13 @@ private:
             // link at half rate. With one packet: 0.91 and 0.41; at 1 Gbit/s 0.88 and 0.95, at 10 Gbit/s the same
             // (virtual time).
             window_ += datagram_;
+            if (no_queue && had_no_queue_) window_ += window_ / 4;
             // Only while the queue is less than half full. Near the target the constant term acts alone; otherwise
             // flows that share a queue would keep their initial shares.
             const std::int64_t half = target.value / 2;
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
+        had_no_queue_ = no_queue;
         round_acked_ = round_lost_ = 0;
         round_packets_ = round_ce_ = 0;
         samples_ = 0;
@@ -140,16 +194,33 @@ private:
     void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
 
     static constexpr std::int64_t loss_ignored = (1 << 16) / 50;
-    static constexpr std::int64_t mostly_lost = (1 << 16) / 2;
+    // A share of so few packets says little.
+    static constexpr std::int64_t few_packets = 4;
 
+    // What quick adapt has seen since it last judged.
+    struct Period {
+        Time end{INT64_MIN / 2};
+        std::int64_t acked = 0;
+        std::int64_t lost = 0;
+        std::uint32_t packets = 0;
+        std::uint32_t ce_packets = 0;
+        bool late = false;
+        bool trimmed = false;
+    };
+
+    Duration least_target_;
     Duration target_;
+    Duration base_rtt_{0};
     Duration rtt_{0};  // smoothed
     std::uint16_t datagram_;
     std::int64_t window_;
     std::int64_t max_window_;
     Rate line_rate_;
     bool slow_start_ = true;
-    bool limited_ = false;  // the window, not the application, limited this round
+    bool limited_ = false;       // the window, not the application, limited this round
+    bool had_no_queue_ = false;  // in the last round
+    Period period_;
+    std::int64_t answers_ignored_ = 0;  // bytes whose answers say nothing new
     std::int64_t mark_average_ = 0;
     std::int64_t round_acked_ = 0;
     std::int64_t round_lost_ = 0;
@@ -161,9 +232,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<CongestionControl> make_window_control(const EndpointConfig& config,
-                                                       std::uint16_t datagram_bytes) {
-    return std::make_unique<WindowControl>(config, datagram_bytes);
+std::unique_ptr<CongestionControl> make_window_control(const EndpointConfig& config, std::uint16_t datagram_bytes,
+                                                       Duration base_rtt) {
+    return std::make_unique<WindowControl>(config, datagram_bytes, base_rtt);
 }
 
 }  // namespace dlcp

@@ -40,10 +40,16 @@ struct Change {
 };
 
 Change change(const AckSample& sample) {
-    const std::unique_ptr<CongestionControl> control = make_window_control(config(), datagram);
+    const std::unique_ptr<CongestionControl> control = make_window_control(config(), datagram, Duration{0});
     control->on_ack(round(50'000, 0, Duration{0}, 1));  // a mark ends slow start
     const std::uint64_t before = control->window({}).value;
-    control->on_ack(sample);
+    // Quick adapt judges whole periods, here of the target: an empty answer ends the one that has begun.
+    AckSample empty;
+    empty.now = Time{0} + microseconds(100);
+    control->on_ack(empty);
+    AckSample last = sample;
+    last.now = empty.now + microseconds(100);
+    control->on_ack(last);
     return {before, control->window({}).value};
 }
 
@@ -66,4 +72,34 @@ TEST_CASE("window control: without a queue even most of a round lost halves the 
 TEST_CASE("window control: with a queue, less than half lost takes three tenths") {
     const Change found = change(round(60'000, 40'000, microseconds(60)));
     CHECK(found.after == found.before - found.before * 30 / 100);
+}
+
+TEST_CASE("window control: a tenth trimmed is a full queue, whatever its delay") {
+    AckSample trimmed = round(80'000, 10'000, Duration{0});
+    trimmed.trimmed = true;
+    CHECK(change(trimmed).after == 80'000);
+    trimmed.lost = Bytes{5'000};
+    CHECK(change(trimmed).after > 80'000);
+}
+
+TEST_CASE(
+    "window control: marks without a queue leave the window, and the queue is judged by the path's round trip") {
+    AckSample marked = round(80'000, 0, microseconds(100), 40);
+    marked.base_rtt = microseconds(200);
+    CHECK(change(marked).after == change(marked).before);
+    marked.queue_delay = microseconds(160);  // three quarters of the base round trip are 150
+    CHECK(change(marked).after < change(marked).before);
+    // Above the target of 100 us, but not of that of a path of 10 ms.
+    AckSample far = round(80'000, 0, milliseconds(1));
+    CHECK(change(far).after < change(far).before);
+    far.base_rtt = milliseconds(10);
+    CHECK(change(far).after >= change(far).before);
+}
+
+TEST_CASE("window control: where line rate and round trip are known, it begins with one and a half products") {
+    EndpointConfig c = config();
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == c.initial_window);
+    c.line_rate = Rate{8'000'000'000};
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == Bytes{1'500'000});
+    CHECK(make_window_control(c, datagram, Duration{0})->window({}) == c.initial_window);
 }

@@ -32,14 +32,14 @@ TEST_CASE("grant scheduler: a demand is granted by quanta, one each time that th
     CHECK(granted == std::vector<std::uint64_t>{1000, 2000, 2500});
 }
 
-TEST_CASE("grant scheduler: peers take turns") {
+TEST_CASE("grant scheduler: the peer with the least left is first, equal ones take turns, and nobody starves") {
     GrantScheduler grants(line_rate, quantum);
-    grants.want(Time{0}, 0, Bytes{10'000});
-    grants.want(Time{0}, 1, Bytes{10'000});
-    grants.want(Time{0}, 2, Bytes{1000});
+    grants.want(Time{0}, 0, Bytes{30'000});
+    grants.want(Time{0}, 1, Bytes{20'000});
+    grants.want(Time{0}, 2, Bytes{2000});
     std::vector<std::uint32_t> order;
-    for (int i = 0; i < 5; ++i) order.push_back(grants.grant(grants.next()));
-    CHECK(order == std::vector<std::uint32_t>{1, 2, 0, 1, 0});
+    for (int i = 0; i < 16; ++i) order.push_back(grants.grant(grants.next()));
+    CHECK(order == std::vector<std::uint32_t>{2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0});
 }
 
 TEST_CASE("grant scheduler: a late host catches up by one quantum, not by all it missed") {

@@ -33,10 +33,34 @@ std::vector<std::uint32_t> send_all(OutgoingMessage& m) {
 
 using Blocks = std::vector<std::uint32_t>;
 
-TEST_CASE("outgoing message: critical blocks leave first, so that the tail is droppable") {
-    OutgoingMessage m = message({9, critical, 9, critical});
-    CHECK(send_all(m) == Blocks{1, 3, 0, 2});
+TEST_CASE("outgoing message: critical blocks leave first, and the last droppable one leaves as critical") {
+    OutgoingMessage m = message({9, critical, 9, critical}, 0.3);
+    CHECK(m.critical_blocks() == 3);
+    CHECK(send_next(m) == 1);
+    CHECK(send_next(m) == 3);
+    CHECK_FALSE(m.peek().critical);
+    CHECK(send_next(m) == 0);
+    CHECK(m.peek().critical);
+    CHECK(send_next(m) == 2);
     CHECK(m.first_pass_over());
+    CHECK(m.critical(2));
+    m.on_lost(0);  // within the budget
+    CHECK_FALSE(m.has_block_to_send());
+    m.on_lost(2);
+    CHECK(send_all(m) == Blocks{2});
+}
+
+TEST_CASE("outgoing message: a budget below one block makes all critical, but not under a deadline") {
+    OutgoingMessage m = message({9, critical, 9, critical}, 0.2);
+    CHECK(m.critical_blocks() == 4);
+    CHECK(m.importance(0) == critical);
+    OutgoingMessage late;
+    late.deadline = 1;
+    late.message_bytes = 2 * block;
+    late.reset(block, std::vector<std::uint8_t>{9, critical});
+    CHECK(late.critical_blocks() == 1);
+    CHECK(late.importance(0) == 9);
+    CHECK_FALSE((late.take(late.peek()), late.peek().critical));
 }
 
 TEST_CASE("outgoing message: a lost critical block leaves before what is left of the first pass") {
@@ -49,9 +73,10 @@ TEST_CASE("outgoing message: a lost critical block leaves before what is left of
 }
 
 TEST_CASE("outgoing message: lost droppable blocks are repaired, most important first, down to the budget") {
-    OutgoingMessage m = message({1, 5, 3, 4, critical}, 0.45);
+    OutgoingMessage m = message({1, 5, 3, 4, critical, 9}, 0.4);
     send_all(m);
     m.on_acked(4);
+    m.on_acked(5);
     for (const std::uint32_t b : {0, 1, 2, 3}) m.on_lost(b);
     CHECK(send_all(m) == Blocks{1, 3});
 }
@@ -93,7 +118,7 @@ TEST_CASE("outgoing message: gated blocks leave as they are released") {
 }
 
 TEST_CASE("outgoing message: cut anew, a block is as important as the most important it overlaps") {
-    OutgoingMessage m = message({1, 200, 3, 4});
+    OutgoingMessage m = message({1, 200, 3, 4}, 0.5);
     m.recut(2 * block);
     CHECK(m.blocks() == 2);
     CHECK(m.importance(0) == 200);
@@ -110,7 +135,7 @@ TEST_CASE("outgoing message: the last block may be short") {
 }
 
 TEST_CASE("outgoing message: what the receiver abandoned adds up over pieces") {
-    OutgoingMessage m = message({1, critical, 3});
+    OutgoingMessage m = message({1, critical, 3}, 0.7);
     m.merge_abandoned(0, 0b100);
     m.merge_abandoned(0, 0b101);
     CHECK(m.abandoned_known() == 2);

@@ -585,21 +585,27 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
                    packet.body + packet.body_bytes <= memory.data() + memory.size();
         });
         if (owner == host.open_sends.end()) return broken("with a payload of no message under way");
-        const SendRecord& send = sends_[*owner];
+        SendRecord& send = sends_[*owner];
         const auto offset = static_cast<std::uint64_t>(packet.body - send.memory.data());
         if (h.tag != send.tag || send.plan.to != to || h.message_bytes != send.plan.message_bytes ||
             offset != std::uint64_t{h.block_index} * h.block_bytes) {
             return broken("its header names another place than its payload: " + describe(send));
         }
         if (h.traffic_class != send.plan.traffic_class) return broken("in another class: " + describe(send));
-        const std::uint8_t importance = send.importance.empty() || h.block_bytes != send.block_bytes
-                                            ? h.importance
-                                            : send.importance[h.block_index];
-        if (h.importance != importance || (send.importance.empty() && h.importance != wire::importance_critical)) {
-            return broken(format("importance %u, should be %u", h.importance, importance));
-        }
+        if (!says_importance(send, h)) return broken(format("with importance %u", h.importance));
     }
     if (watcher_) watcher_(rank, h);
+}
+
+// Whether a block's header states the importance that the application gave. Without a deadline the last droppable block
+// of a message is critical, and all are if the budget is below a block.
+bool World::says_importance(SendRecord& send, const wire::Header& h) {
+    if (send.importance.empty()) return h.importance == wire::importance_critical;
+    if (h.block_bytes != send.block_bytes || h.importance == send.importance[h.block_index]) return true;
+    if (h.importance != wire::importance_critical || h.deadline != 0) return false;
+    if (wire::budget_bytes(h.message_bytes, h.budget) < h.block_bytes) return true;
+    if (!send.ended_by) send.ended_by = h.block_index;
+    return *send.ended_by == h.block_index;
 }
 
 // What an engine says.

@@ -94,6 +94,7 @@ struct SendRecord : Record {
     std::uint16_t block_bytes = 0;  // when sent
     bool established = false;       // when sent: block_bytes is final
     std::vector<std::uint8_t> importance;
+    std::optional<std::uint32_t> ended_by;  // the droppable block that left as a critical one
     std::int32_t receive = -1;  // its counterpart, once known
     bool ambiguous = false;     // the counterpart might be another one with the same tag and bytes
 };
@@ -199,6 +200,7 @@ private:
     // Returns how many packets and events came out.
     std::size_t drain(std::uint32_t host);
     void judge_packet(std::uint32_t host, const dlcp_packet& packet);
+    static bool says_importance(SendRecord& send, const wire::Header& header);
     void handle_event(std::uint32_t host, const Event& event);
     void handle_final(std::uint32_t host, const Event& event, bool sending);
     void take_outcome(Record& record, const Event& event);
