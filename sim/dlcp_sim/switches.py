@@ -134,11 +134,18 @@ def lossless(
 def trimming(fabric: Fabric, *, packet_bytes: int = 4160, path_choice: str = "path_id") -> Policy:
     """As Ultra Ethernet's NSCC wants it: marks from 0.2 to 0.8 bandwidth-delay products, cuts off payloads above one.
 
-    Never below two packets, so that short round trips leave room to queue at all. Trimmed packets go ahead of data.
+    Never below two packets, so that short round trips leave room to queue at all, nor above a port's even share of the
+    buffer but for an eighth. Trimmed packets go ahead of data.
     """
-    product = max(fabric.bandwidth_delay_bytes(packet_bytes), 5 * packet_bytes)
+    product = _trim_above_bytes(fabric, packet_bytes)
     thresholds = Thresholds(product // 5, product * 4 // 5, 1.0, trim_above_bytes=product)
     return Policy("trimming", _everywhere(thresholds), path_choice, trimmed_class=CONTROL_CLASS)
+
+
+def _trim_above_bytes(fabric: Fabric, packet_bytes: int) -> int:
+    """A bandwidth-delay product; that of a long link is more than a port's share of the buffer has room for."""
+    product = min(fabric.bandwidth_delay_bytes(packet_bytes), port_buffer_bytes(fabric) * 7 // 8)
+    return max(product, 5 * packet_bytes)
 
 
 def dlcp(
@@ -149,20 +156,32 @@ def dlcp(
     drop_from_bytes: int | None = None,
     drop_full_bytes: int | None = None,
     port_bytes: int | None = None,
-    trim: bool = False,
+    trim: bool = True,
     path_choice: str = "path_id",
 ) -> Policy:
-    """Per class, droppable packets go before critical ones are marked; the least important of them first.
+    """Per class, droppable packets make room before critical ones do; the least important of them first.
 
-    Importance levels are dropped (with `trim`, trimmed) above depths from `drop_from_bytes` to `drop_full_bytes`, in
-    equal steps; critical ones are marked above `mark_above_bytes`, DCTCP's K. Unless said otherwise, droppable packets
-    leave from half of K on, and all of them above K. An eighth of the buffer is left to control.
+    With `trim`, critical packets are marked and trimmed as `trimming` has it, and droppable ones trimmed above depths
+    up to that of critical ones. Without, critical packets are marked above `mark_above_bytes`, DCTCP's K, and dropped
+    where the buffer ends but for an eighth that is left to control; droppable packets are dropped above depths up to
+    there. Importance levels begin at `drop_from_bytes` and end at `drop_full_bytes`, in equal steps. Unless said
+    otherwise the last quarter before the end is theirs: what is dropped early has to be sent again beyond the budget,
+    and leaves a link idle.
     """
     buffer = port_bytes or port_buffer_bytes(fabric)
-    mark = dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes
-    full = mark if drop_full_bytes is None else drop_full_bytes
-    start = min(mark // 2, full) if drop_from_bytes is None else drop_from_bytes
-    data = Thresholds(min(mark, buffer * 7 // 8), drop_above_bytes=buffer * 7 // 8)
+    end = buffer * 7 // 8
+    if trim:
+        end = min(end, _trim_above_bytes(fabric, packet_bytes))
+        data = Thresholds(end // 5, end * 4 // 5, trim_above_bytes=end)
+        if mark_above_bytes is not None:
+            data = Thresholds(min(mark_above_bytes, end), trim_above_bytes=end)
+    else:
+        mark = (
+            dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes
+        )
+        data = Thresholds(min(mark, end), drop_above_bytes=end)
+    full = end if drop_full_bytes is None else drop_full_bytes
+    start = min(end * 3 // 4, full) if drop_from_bytes is None else drop_from_bytes
     droppable = importance_levels("trim_above_bytes" if trim else "drop_above_bytes", start, full)
     classes = tuple(TrafficClass(n, critical=data, droppable=droppable) for n in DATA_CLASSES)
     return Policy("dlcp", classes, path_choice, port_bytes=buffer, trimmed_class=CONTROL_CLASS)

@@ -159,8 +159,17 @@ class Case:
             return pfabric, switches.pfabric(FABRIC, packet_bytes=packet_bytes, port_bytes=self.buffer_bytes)
         if self.transport == "ndp":
             return Ndp(payload_bytes=PAYLOAD_BYTES), None
-        dlcp = Dlcp(datagram_bytes=PAYLOAD_BYTES + HEADER_BYTES, min_rto_s=self.timeout_s or DLCP_TIMEOUT_S)
-        return dlcp, switches.dlcp(FABRIC, packet_bytes=dlcp.packet_bytes, port_bytes=self.buffer_bytes)
+        # The paper's switches drop.
+        dlcp = Dlcp(
+            datagram_bytes=PAYLOAD_BYTES + HEADER_BYTES,
+            min_rto_s=self.timeout_s or DLCP_TIMEOUT_S,
+            trim=False,
+            trim_critical=False,
+        )
+        policy = switches.dlcp(
+            FABRIC, packet_bytes=dlcp.packet_bytes, port_bytes=self.buffer_bytes, trim=False
+        )
+        return dlcp, policy
 
 
 def by_load_cases(workload: str, loads: Sequence[float]) -> list[Case]:

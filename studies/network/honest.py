@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
+from dlcp.switch.policy import Policy
 from dlcp.units import duration
 from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, LeafSpine
@@ -46,12 +46,14 @@ LOSS_RATIO = 0.1
 CRITICAL_RATIO, CRITICAL_RATIOS = 0.3, (0.3, 0.6, 0.9)
 """Of the blocks: what docs/studies recommends for training, and what is tried beside it."""
 GRAY_LINK, GRAY_RATIO = "edge 0 -> aggregation 0", 0.01
-DEPTHS = (1, 4, 16)
-"""Of droppable packets' thresholds, times the default; 16 is nearly the whole buffer."""
+DEPTHS = (1.0, 0.25, 0.0625)
+"""Of droppable packets' thresholds, of the default, which ends where the buffer does."""
 FULL_BYTES, QUICK_BYTES = 4_000_000, 1_000_000
 """Of the tensor at a rank."""
 LARGE = 4
 """Times that; 2 MB between two ranks, in place of half a megabyte."""
+UET_HEADER_BYTES = 64 + 66
+"""The reference model's 64, and what dlcp is charged below its own: Ethernet, IPv4 and UDP."""
 LIMIT_S = 0.5
 """Of simulated time: what is not over by then is not over."""
 
@@ -113,8 +115,8 @@ class Case:
     configuration: str
     critical_ratio: float = CRITICAL_RATIO
     """Of bounded messages."""
-    depth: int = 1
-    """Droppable packets are dropped at so many times the depth that is the default."""
+    depth: float = 1.0
+    """Droppable packets are dropped at this share of the depth that is the default."""
 
     def scenario(self, size: int, seed: int) -> Scenario:
         transport, policy = self._transport()
@@ -138,14 +140,12 @@ class Case:
             transport = Dcqcn(spray=self.configuration == SPRAYED)
             return transport, transport.policy(fabric)
         if self.configuration == UET:
-            transport = Uet(trimming=trims)
+            transport = Uet(trimming=trims, header_bytes=UET_HEADER_BYTES)
             return transport, transport.policy(fabric)
         congestion = "line_rate" if self.configuration.endswith(RELAXED) else "window"
         # Tuned as the others are: the default leaves a full buffer its time, which a lost last packet then waits for.
         timeout_s = 4 * fabric.base_rtt_s(4096 + 130)
         transport = Dlcp(congestion=congestion, trim=trims, trim_critical=trims, min_rto_s=timeout_s)
-        if trims:
-            return transport, trimming_by_importance(fabric, transport.packet_bytes)
         policy = transport.policy(fabric)
         if self.depth != 1:
             droppable = policy.traffic_class(0).droppable
@@ -155,8 +155,9 @@ class Case:
             policy = switches.dlcp(
                 fabric,
                 packet_bytes=transport.packet_bytes,
-                drop_from_bytes=self.depth * least,
-                drop_full_bytes=self.depth * most,
+                drop_from_bytes=round(self.depth * least),
+                drop_full_bytes=round(self.depth * most),
+                trim=trims,
             )
         return transport, policy
 
@@ -184,21 +185,6 @@ def workload(load: str, size: int, loss_ratio: float, critical_ratio: float = CR
             for hosts in rails
         )
     )
-
-
-def trimming_by_importance(fabric: Fabric, packet_bytes: int) -> Policy:
-    """UET's switch for critical packets; droppable ones are cut from half its depth on, the least important first."""
-    uet = switches.trimming(fabric, packet_bytes=packet_bytes)
-    product = uet.traffic_class(0).critical.trim_above_bytes
-    assert product is not None
-    step = product / 2 / (DROPPABLE_LEVELS - 1)
-    droppable = tuple(
-        Thresholds(trim_above_bytes=round(product / 2 + step * i)) for i in range(DROPPABLE_LEVELS)
-    )
-    classes = tuple(
-        TrafficClass(one.number, critical=one.critical, droppable=droppable) for one in uet.classes
-    )
-    return replace(uet, name="trimming by importance", classes=classes)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------
@@ -280,7 +266,7 @@ def varied_cases(found: Sequence[Condition]) -> list[Case]:
     return [
         Case(condition, BOUNDED, ratio, depth)
         for condition in first.values()
-        for depth in (DEPTHS if condition.switch == "dropping" else (1,))
+        for depth in (DEPTHS if condition.switch == "dropping" else (1.0,))
         for ratio in CRITICAL_RATIOS
     ]
 
@@ -371,7 +357,7 @@ def variations(found: Mapping[Case, Found], cases: Sequence[Case]) -> Table:
             {
                 "": f"{case.condition}: {case.configuration}",
                 "critical": (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
-                "depth": (f"x {case.depth}", case.depth),
+                "depth": (f"x {case.depth:g}", case.depth),
                 "step": _sweep.time(found[case].mean_s, "–"),
                 "abandoned": _sweep.percent(found[case].abandoned_ratio, 1),
                 "sent again": _sweep.percent(found[case].repeated_ratio, 1),

@@ -139,8 +139,17 @@ class Case:
         if self.system.startswith("dlcp"):
             datagram = self.packet_bytes - 28
             window = 4 * self.fabric.bandwidth_delay_bytes(self.packet_bytes) + 8 * self.packet_bytes
-            transport = Dlcp(datagram_bytes=datagram, max_window_bytes=window, min_rto_s=DLCP_RTO_S)
-            policy = switches.dlcp(self.fabric, packet_bytes=transport.packet_bytes, port_bytes=port_bytes)
+            # As those of TCP beside it, these switches drop.
+            transport = Dlcp(
+                datagram_bytes=datagram,
+                max_window_bytes=window,
+                min_rto_s=DLCP_RTO_S,
+                trim=False,
+                trim_critical=False,
+            )
+            policy = switches.dlcp(
+                self.fabric, packet_bytes=transport.packet_bytes, port_bytes=port_bytes, trim=False
+            )
         else:
             transport = Tcp(mtu_bytes=self.packet_bytes, min_rto_s=self.min_rto_s, persistent=True)
             policy = switches.drop_tail(self.fabric, port_bytes=port_bytes)

@@ -42,7 +42,7 @@ def result() -> Result:
 
 @pytest.fixture(scope="module")
 def engine() -> Result:
-    return replace(SCENARIO, transport=Dlcp()).run()
+    return replace(SCENARIO, transport=Dlcp(trim=False, trim_critical=False)).run()
 
 
 def frames(path: Path) -> list[tuple[bytes, int, int]]:

@@ -100,14 +100,16 @@ def test_figures_are_those_of_the_papers() -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
 @pytest.mark.parametrize("trim", [False, True])
-def test_dlcp_gives_droppable_packets_up_before_it_marks_critical_ones(fabric: Fabric, trim: bool) -> None:
+def test_dlcp_droppable_packets_make_room_before_critical_ones_do(fabric: Fabric, trim: bool) -> None:
     policy = switches.dlcp(fabric, trim=trim)
     for number in range(7):
         one = policy.traffic_class(number)
         limits = [one.level(i).trim_above_bytes if trim else one.level(i).drop_above_bytes for i in range(8)]
         assert len(set(limits)) == DROPPABLE_LEVELS
         assert limits == sorted(limits)
-        assert limits[-1] <= one.critical.mark_from_bytes <= one.critical.drop_above_bytes < policy.port_bytes
+        end = one.critical.trim_above_bytes if trim else one.critical.drop_above_bytes
+        assert one.critical.mark_from_bytes < limits[0] < limits[-1] == end < policy.port_bytes
+        assert limits[0] >= end // 2, "what is dropped early leaves a link idle"
     assert policy.traffic_class(7) == type(one)(7)
 
 

@@ -222,7 +222,8 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     // What is in flight in a round trip, and half as much again: an acknowledgement comes every quarter of a window, so
     // with one product alone the link would idle between them.
     const double bytes_per_ps = static_cast<double>(config.line_rate.value_bps) / 8e12;
-    const double least = 4.0 * config.max_datagram_bytes;
+    // Eight packets: with four, those on the way and the answer about them leave the link idle at 10 Gb/s and 1 us.
+    const double least = 8.0 * config.max_datagram_bytes;
     const auto window_for = [&](std::int64_t rtt_ps) {
         return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
     };

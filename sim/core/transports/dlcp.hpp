@@ -60,8 +60,8 @@ public:
         std::set<std::string_view> given;  // names of the engine's protocol_settings that the scenario gives
         std::uint32_t lower_layer_bytes = 66;
         bool warm_sessions = true;
-        bool trim = false;
-        bool trim_critical = false;
+        bool trim = true;
+        bool trim_critical = true;
 
         Settings();
         void list(SettingsTable& table);

@@ -95,8 +95,8 @@ class Dlcp(Transport):
     max_ack_delay_s: float | None = None
     timer_granularity_s: float = 0.0
     warm_sessions: bool = True
-    trim: bool = False
-    trim_critical: bool = False
+    trim: bool = True
+    trim_critical: bool = True
 
 @dataclass(frozen=True, kw_only=True)
 class Tcp(Segments):

@@ -67,13 +67,15 @@ def test_critical_packets_meet_the_baselines_switch() -> None:
     assert theirs.critical.trim_above_bytes is not None
     assert ours.critical.trim_above_bytes == pytest.approx(theirs.critical.trim_above_bytes, rel=0.02)
     assert ours.droppable[-1].trim_above_bytes == pytest.approx(ours.critical.trim_above_bytes, abs=2)
-    assert ours.droppable[0].trim_above_bytes == pytest.approx(theirs.critical.trim_above_bytes / 2, rel=0.02)
+    assert ours.droppable[0].trim_above_bytes == pytest.approx(
+        theirs.critical.trim_above_bytes * 3 / 4, rel=0.02
+    )
 
 
 def test_deeper_thresholds_are_multiples() -> None:
     first, deeper = (
         Case(DROPPING, BOUNDED, depth=depth).scenario(SIZE, 1).policy.traffic_class(0).droppable
-        for depth in (1, 4)
+        for depth in (0.25, 1.0)
     )
     assert [level.drop_above_bytes for level in deeper] == pytest.approx(
         [4 * (level.drop_above_bytes or 0) for level in first], rel=0.01
@@ -106,7 +108,7 @@ def test_a_small_run_leaves_tables_and_a_picture(
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(honest, "QUICK_BYTES", SIZE)
-    monkeypatch.setattr(honest, "DEPTHS", (1, 16))
+    monkeypatch.setattr(honest, "DEPTHS", (1.0, 0.25))
     monkeypatch.setattr(honest, "CRITICAL_RATIOS", (0.3,))
     honest.run(tmp_path, True, 1)
     assert "beside UET" in capsys.readouterr().out
