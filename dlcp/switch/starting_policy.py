@@ -8,9 +8,10 @@ priority: the classes served last would use it up.
 Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
 burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but at
 most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach the
-share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half of K
-on, least important first, and all of them above K. When a queue grows, the least important gradients thus make room
-first, and then senders slow down.
+share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped in the last
+quarter of it, least important first. When a queue grows, senders thus slow down first, and then the least important
+gradients make room. Dropped earlier, they would have to be sent again beyond the budget, and leave links idle
+(docs/studies/simulator/honest.md).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def starting_policy(
     mark = min(max(round(rate_bps * rtt_s / 8 / 7), bursts * packet_bytes), share // 2)
     critical = Thresholds(mark, drop_above_bytes=share)
     fate = "trim_above_bytes" if trim else "drop_above_bytes"
-    droppable = importance_levels(fate, round(mark / 2), mark)
+    droppable = importance_levels(fate, share * 3 // 4, share)
     data = tuple(
         TrafficClass(n, f"data {n}", (_dscp(n, separate),), critical, droppable)
         for n in DATA_CLASSES
@@ -135,8 +136,9 @@ it is served last.
 # The policy of a fabric of {rate_bps / 1e9:g} Gbit/s links, to begin with. `dlcp switch show` checks it.
 #
 # Class 7 is control and leaves first; those below it are data. In the queue of a data class
-#   above {start} bytes, droppable packets are {fate}, the least important first; above {mark} bytes all of them;
-#   above {mark} bytes, critical packets are marked (ECN); above {share} bytes, a port's share, they are dropped.
+#   above {mark} bytes, critical packets are marked (ECN);
+#   above {start} bytes, droppable packets are {fate}, the least important first;
+#   above {share} bytes, a port's share, all of them, and critical packets are dropped.
 # All ports share the buffer, and a queue may take half of what is free: however many are full, there is room for
 # others, and for the class that is served first. The buffer's size is shared_bytes: set it to your switch's, or say
 # how many ports it has (`--ports`).{alike}
