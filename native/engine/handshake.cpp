@@ -110,10 +110,11 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     else
         sender.congestion = congestion_controllers[static_cast<std::size_t>(config_.congestion)].make(
             config_, peer.datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
-    // Until the peer says what it can buffer: as much as here.
+    // Until the peer says what it can buffer: a share of as much as here, for others send to it as well.
+    constexpr std::uint64_t likely_senders = 8;
     if (!private_channel)
-        sender.credit = std::max(config_.initial_window,
-                                 std::min(sender.congestion->window(sender.under_way()), config_.receive_buffer));
+        sender.credit = std::max(config_.initial_window, std::min(sender.congestion->window(sender.under_way()),
+                                                                  config_.receive_buffer / likely_senders));
     grants_.forget(peer.index);
 
     push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
@@ -249,7 +250,7 @@ void Endpoint::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16
     peer.heard_hello_bytes = std::max(peer.heard_hello_bytes, datagram_bytes);
     std::vector<std::uint16_t>& sizes = handshake.answer_sizes;
     const std::uint16_t size = std::clamp(datagram_bytes, least_datagram, config_.max_datagram_bytes);
-    if (!(hello.flags & wire::hello_flag_answer) && sizes.size() < std::size(ladder) &&
+    if (!(hello.flags & wire::hello_flag_answer) && sizes.size() <= std::size(ladder) &&
         std::find(sizes.begin(), sizes.end(), size) == sizes.end())
         sizes.push_back(size);
 }
@@ -336,7 +337,8 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
         return true;
     }
     if (peer.state != PeerState::State::connecting || !handshake.due) return false;
-    const std::uint16_t bytes = hello_size(peer, handshake.rung);
+    std::uint16_t bytes = hello_size(peer, handshake.rung);
+    if (bytes == 0) bytes = hello_size(peer, handshake.rung = 0);  // the peer has become a channel meanwhile
     write_hello(now, peer, {.answers = false, .candidate = false, .bytes = bytes}, slot);
     handshake.due = hello_size(peer, ++handshake.rung) != 0;
     if (handshake.due) return true;

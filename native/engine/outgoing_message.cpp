@@ -7,9 +7,9 @@ namespace dlcp {
 void OutgoingMessage::cut(std::uint16_t block_bytes) {
     block_bytes_ = block_bytes;
     blocks_ = wire::block_count(message_bytes, block_bytes);
-    if (deadline == 0 && budget_bytes() < block_bytes_ && budget_bytes() < message_bytes) importance_.clear();
+    all_critical_ = importance_.empty() || (deadline == 0 && budget_bytes() < block_bytes_);
     critical_blocks_ = blocks_;
-    if (!importance_.empty())
+    if (!all_critical_)
         critical_blocks_ = static_cast<std::uint32_t>(
             std::count(importance_.begin(), importance_.end(), wire::importance_critical));
     first_pass_left_ = blocks_;
@@ -56,7 +56,7 @@ void OutgoingMessage::recut(std::uint16_t block_bytes) {
 }
 
 std::uint32_t OutgoingMessage::next_with(bool critical, std::uint32_t from) const {
-    if (importance_.empty()) return from;
+    if (all_critical_) return from;
     while (from < blocks_ && (importance_[from] == wire::importance_critical) != critical) ++from;
     return from;
 }
@@ -89,9 +89,9 @@ OutgoingMessage::Next OutgoingMessage::peek() {
     if (lost_critical_blocks_ > 0) return {lost_critical_.find(0), true, true};
     if (gated && first_pass_ready() > 0) {
         const bool droppable = ready_critical_.empty();
-        return {(droppable ? ready_droppable_ : ready_critical_).front(), leaves_critically(droppable), false};
+        return {(droppable ? ready_droppable_ : ready_critical_).front(), !droppable || ends_droppable(), false};
     }
-    if (!gated && first_pass_ready() > 0) return {cursor_, leaves_critically(critical_left_ == 0), false};
+    if (!gated && first_pass_ready() > 0) return {cursor_, critical_left_ > 0 || ends_droppable(), false};
     if (repair_order_stale_) {
         repair_order_stale_ = false;
         repair_order_.clear();
@@ -132,18 +132,15 @@ void OutgoingMessage::take(const Next& next) {
 }
 
 void OutgoingMessage::give_up_rest() {
-    const std::uint32_t kept = ends_critically_ ? 1 : 0;
-    if (gated || critical_left_ > 0 || first_pass_left_ <= kept) return;
-    // Blocks of the pass that are left: the one under the cursor, and what follows it in the order.
-    std::uint64_t bytes = lost_droppable_bytes_ + (kept > 0 ? 0 : payload_bytes(cursor_));
+    if (gated || critical_left_ > 0 || first_pass_left_ <= 1 || !ends_critically_) return;
+    // Blocks of the pass that are left: the one under the cursor, which ends it, and what follows it in the order.
+    std::uint64_t bytes = lost_droppable_bytes_;
     const std::uint32_t end = static_cast<std::uint32_t>(droppable_order_.size());
     if (bytes + std::uint64_t{end - droppable_sent_} * block_bytes_ > budget_bytes() + block_bytes_) return;
     for (std::uint32_t i = droppable_sent_; i < end; ++i) bytes += payload_bytes(droppable_order_[i]);
     if (bytes > budget_bytes()) return;
-    if (kept == 0) on_lost(cursor_);
     for (; droppable_sent_ < end; ++droppable_sent_) on_lost(droppable_order_[droppable_sent_]);
-    first_pass_left_ = kept;
-    if (kept == 0) cursor_ = 0;
+    first_pass_left_ = 1;
 }
 
 void OutgoingMessage::on_acked(std::uint32_t block) {

@@ -67,7 +67,7 @@ public:
         return block + 1 < blocks_ ? block_bytes_ : message_bytes - block * std::uint32_t{block_bytes_};
     }
     std::uint8_t importance(std::uint32_t block) const {
-        return importance_.empty() ? wire::importance_critical : importance_[block];
+        return all_critical_ ? wire::importance_critical : importance_[block];
     }
     bool critical(std::uint32_t block) const { return importance(block) == wire::importance_critical; }
 
@@ -105,7 +105,7 @@ public:
     void take(const Next& next);
 
     // Patience is over: the unsent blocks of the first pass count as sent and lost, within the budget, but for one that
-    // announces the end of the pass. With a deadline none is left, so some packet must follow or have just been taken.
+    // announces the end of the pass. Not for messages with a deadline.
     void give_up_rest();
 
     // The receiver accepts the message: some of it is acknowledged.
@@ -138,10 +138,8 @@ private:
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
     void order_droppable();
     std::uint32_t next_droppable(std::uint32_t from);
-    // The next block of the first pass: as what it leaves.
-    bool leaves_critically(bool droppable) const {
-        return !droppable || (ends_critically_ && first_pass_left_ - critical_left_ == 1);
-    }
+    // A droppable block that leaves now is the last of them.
+    bool ends_droppable() const { return ends_critically_ && first_pass_left_ - critical_left_ == 1; }
     // Blocks of the first pass that may leave now.
     std::uint32_t first_pass_ready() const {
         const std::uint32_t ready =
@@ -156,10 +154,11 @@ private:
     std::uint16_t block_bytes_ = 0;
     std::uint32_t blocks_ = 0;
     std::uint32_t critical_blocks_ = 0;
-    std::vector<std::uint8_t> importance_;  // per block; empty: all critical
+    std::vector<std::uint8_t> importance_;  // per block, as the application gave it; empty: all critical
+    bool all_critical_ = true;              // it gave none, or the budget is below one block
 
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
-    std::uint32_t critical_left_ = 0;    // of these, critical ones, but for the droppable one that leaves last
+    std::uint32_t critical_left_ = 0;    // of these, those that the application calls critical
     bool ends_critically_ = false;       // the last droppable block of the first pass leaves as a critical one
     std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
     // With a deadline or patience, and not gated: the droppable blocks in the order of the first pass.

@@ -113,7 +113,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         sender.last_progress = now;
     }
     sample.rtt = peer.rtt.smoothed();
-    sample.base_rtt = peer.rtt.min();
+    sample.base_rtt = peer.rtt.measured() ? peer.rtt.min() : Duration{0};
     report(peer, sample);
     if (sender.paths.due()) judge_paths(now, peer);
     refresh(peer);
@@ -213,7 +213,7 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
     sample.trimmed = true;
     sample.in_flight = sender.in_flight;
     sample.rtt = peer.rtt.smoothed();
-    sample.base_rtt = peer.rtt.min();
+    sample.base_rtt = peer.rtt.measured() ? peer.rtt.min() : Duration{0};
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t number = wire::load64(numbers + 8 * i);
         if (!sender.sent.tracked(number) || sender.sent[number].lost()) continue;

@@ -3,7 +3,7 @@
 // A short message behind a long one would wait for all of it, so the message with the least left to send goes first
 // (pFabric, SIGCOMM'13, and Homa, SIGCOMM'18, order by the remaining bytes as well). Sizes a factor of sixteen apart
 // have a list each; in a list messages keep their order. What is left is measured when a message joins. Every eighth
-// run is taken from the longest messages, so that short ones cannot stop them.
+// run is taken from the lists in turn, so that short messages cannot stop longer ones.
 #pragma once
 
 #include <algorithm>
@@ -36,12 +36,18 @@ public:
     // The lists that have a message, as bits; and which of some of them the next run is taken from.
     std::uint8_t filled() const { return filled_; }
     std::uint8_t next_of(std::uint8_t lists) const {
-        const bool longest = runs_ % runs_per_long_one == runs_per_long_one - 1;
-        return static_cast<std::uint8_t>(longest ? std::bit_width(lists) - 1 : std::countr_zero(lists));
+        if (!takes_turn()) return static_cast<std::uint8_t>(std::countr_zero(lists));
+        std::uint8_t list = turn_;
+        do list = static_cast<std::uint8_t>((list + 1u) % sizes);
+        while ((lists >> list & 1) == 0);
+        return list;
     }
     const SendList& list(std::uint8_t index) const { return lists_[index]; }
-    // A run has left.
-    void on_run() { ++runs_; }
+    // A run of this list has left.
+    void on_run(const SendList& list) {
+        if (takes_turn()) turn_ = static_cast<std::uint8_t>(&list - lists_.data());
+        ++runs_;
+    }
 
     // Calls `visit` with the slot of each message.
     template <class Visit>
@@ -55,7 +61,9 @@ private:
     static constexpr std::size_t sizes = 5;
     // Bytes left in the messages of the first list, at most; the next list's are sixteen times as long.
     static constexpr std::uint64_t shortest_bytes = 16 * 1024;
-    static constexpr std::uint32_t runs_per_long_one = 8;
+    static constexpr std::uint32_t runs_per_turn = 8;
+
+    bool takes_turn() const { return runs_ % runs_per_turn == runs_per_turn - 1; }
 
     static std::uint8_t list_of(std::uint64_t bytes) {
         std::uint8_t list = 0;
@@ -72,6 +80,7 @@ private:
     std::array<SendList, sizes> lists_;
     std::uint8_t filled_ = 0;  // bit i set: lists_[i] has a message
     std::uint32_t runs_ = 0;
+    std::uint8_t turn_ = 0;  // the list that the last turn was taken from
 };
 
 }  // namespace dlcp

@@ -83,11 +83,24 @@ const SendList* Endpoint::list_for_run(Peer& peer, SendQueue& queue) {
     for (std::uint8_t left = queue.filled(); left != 0;) {
         const std::uint8_t index = queue.next_of(left);
         const SendList& list = queue.list(index);
-        if (find_work(queue, list) && (outgoing_[list.front()].wire_id != 0 || may_start_message(peer)))
+        if (find_work(queue, list) && (outgoing_[list.front()].wire_id != 0 || may_start_message(peer) ||
+                                       bring_started_forward(queue, list)))
             return &list;
         left &= static_cast<std::uint8_t>(~(1u << index));
     }
     return nullptr;
+}
+
+// No message may start: those under way must not wait behind one that has not, since only their end frees ids.
+bool Endpoint::bring_started_forward(SendQueue& queue, const SendList& list) {
+    for (std::uint32_t slot = list.front(); slot != Link::none; slot = SendList::next(outgoing_, slot)) {
+        if (outgoing_[slot].wire_id == 0 || !outgoing_[slot].has_block_to_send()) continue;
+        const std::uint8_t index = outgoing_[slot].send_list;
+        queue.remove(outgoing_, slot);
+        queue.push_front(outgoing_, slot);
+        return outgoing_[slot].send_list == index;  // else it is the first of another list
+    }
+    return false;
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
@@ -258,7 +271,7 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     packet.header.path = sender.run_path;
     fill_run(peer, queue, *list, run, packet);
     if (run.size == 0) return 0;
-    queue.on_run();
+    queue.on_run(*list);
     finish_run(peer, run);
     // Later packets change no deadline: deadlines count from the last progress.
     if (was_idle || !peer.waiting)

@@ -12,13 +12,13 @@
 // - Otherwise a median queueing delay above the target shrinks it by 0.8 x the excess's share of the round trip, at
 // most by half (after Swift, SIGCOMM'20 section 3.3).
 // - Otherwise it grows by a packet, and by up to a sixteenth of itself the further the delay is below half the target.
-// Two rounds in a row without a queue make it grow by a quarter: others have left. So a free link is filled within a
+// Two rounds in a row without a queue make it grow by a quarter if the line's rate bounds it: others have left. So a free link is filled within a
 // few round trips, while equal flows converge through the constant term.
 // The median of a round is used, not the last sample: with spraying the last sample is that of one path (MSwift, arXiv
 // 2509.07907).
 //
-// If more than a tenth is trimmed, or more than half is lost while the queue is above the target or most of what arrives
-// is marked, the window becomes what got through ("quick adapt" of UET's NSCC). The first windows of an incast are too
+// If a full window loses more than a tenth, some of it trimmed, or more than half while packets queue above the target
+// or most are marked, it becomes what got through ("quick adapt" of UET's NSCC). The first windows of an incast are too
 // large by a factor of the number of senders; stepwise reduction would refill the buffer each time. It is judged over a
 // base round trip and the target, which is how long packets stand in queues: answers about trimmed packets overtake
 // those about packets that wait, and a round that they end has hardly begun.
@@ -42,16 +42,11 @@ public:
         : least_target_(config.target_delay),
           target_(config.target_delay),
           datagram_(datagram_bytes),
-          window_(static_cast<std::int64_t>(config.initial_window.value)),
+          initial_window_(static_cast<std::int64_t>(config.initial_window.value)),
+          window_(initial_window_),
           max_window_(static_cast<std::int64_t>(config.max_window.value)),
           line_rate_(config.line_rate) {
-        if (base_rtt.value <= 0) return;
-        set_base_rtt(base_rtt);
-        if (line_rate_.value_bps == 0) return;
-        const double product =
-            static_cast<double>(line_rate_.value_bps) / 8e9 * static_cast<double>(base_rtt.value);
-        window_ = std::max(window_, static_cast<std::int64_t>(1.5 * product));
-        max_window_ = std::max(max_window_, window_);
+        if (base_rtt.value > 0) set_base_rtt(base_rtt);
     }
 
     void on_ack(const AckSample& s) override {
@@ -62,14 +57,14 @@ public:
         round_ce_ += s.ce_packets;
         if (s.queue_delay.value >= 0 && samples_ < delays_.size()) delays_[samples_++] = s.queue_delay;
         rtt_ = s.rtt;
-        limited_ |= static_cast<std::int64_t>(s.in_flight.value) * 2 > window_;
+        limited_ |= is_full(s);
 
         adapt(s);
         if (slow_start_) {
             if (limited_) window_ += static_cast<std::int64_t>(s.acked.value);
             if (s.ce_packets > 0) slow_start_ = false;
         }
-        if (s.round_over) end_round();
+        if (s.round_over) end_round(s.now);
         clamp();
     }
 
@@ -94,38 +89,49 @@ public:
 
 private:
     void set_base_rtt(Duration base_rtt) {
+        if (first_round_ && base_rtt != base_rtt_ && line_rate_.value_bps != 0) {
+            // The handshake's answer may have waited at the peer: what the first packets measure corrects the window.
+            const double product =
+                static_cast<double>(line_rate_.value_bps) / 8e9 * static_cast<double>(base_rtt.value);
+            window_ = std::max(initial_window_, static_cast<std::int64_t>(1.5 * product));
+            clamp();
+        }
         base_rtt_ = base_rtt;
         target_ = std::max(least_target_, base_rtt * 3 / 4);
     }
     // Quick adapt: counts what got through and what did not, and at the end of a period takes the one for the window.
     void adapt(const AckSample& s) {
         const Duration length = std::max(s.base_rtt + target_, s.rtt);
-        // The first answers after a pause are not those of a whole period.
+        // The first answers long after a period are not those of a whole one.
         if (s.now - period_.end > length) {
             period_ = {};
             period_.end = s.now + length;
         }
+        period_.end = std::min(period_.end, s.now + length);  // the round trip may have been overestimated
         period_.acked += static_cast<std::int64_t>(s.acked.value);
         period_.lost += static_cast<std::int64_t>(s.lost.value);
         period_.packets += s.acked_packets;
         period_.ce_packets += s.ce_packets;
-        period_.late |= s.queue_delay > target_;
+        period_.above_target |= s.queue_delay > target_;
         period_.trimmed |= s.trimmed;
-        answers_ignored_ -= std::min(answers_ignored_, static_cast<std::int64_t>((s.acked + s.lost).value));
+        period_.limited |= is_full(s);
         if (s.now < period_.end) return;
         const std::int64_t total = period_.acked + period_.lost;
-        const bool overflowed = 2 * period_.ce_packets > period_.packets || period_.late;
+        const bool overflowed = 2 * period_.ce_packets > period_.packets || period_.above_target;
         const bool mostly_lost =
             overflowed && 2 * period_.lost > total && period_.lost > few_packets * std::int64_t{datagram_};
-        if ((mostly_lost || (period_.trimmed && 10 * period_.lost > total)) && period_.acked < window_) {
+        const bool lost_too_much = mostly_lost || (period_.trimmed && 10 * period_.lost > total);
+        if (lost_too_much && period_.limited && period_.acked < window_) {
             window_ = period_.acked;
             slow_start_ = false;
-            answers_ignored_ = static_cast<std::int64_t>(s.in_flight.value);
+            settled_at_ = s.now + length;
         }
         period_ = {};
         period_.end = s.now + length;
     }
-    void end_round() {
+    bool is_full(const AckSample& s) const { return static_cast<std::int64_t>(s.in_flight.value) * 2 > window_; }
+
+    void end_round(Time now) {
         Duration delay{-1};
         if (samples_ > 0) {
             auto middle = delays_.begin() + static_cast<std::ptrdiff_t>(samples_ / 2);
@@ -142,16 +148,13 @@ private:
         mark_average_ += (marked - mark_average_) / 16;
         const std::int64_t total = round_acked_ + round_lost_;
         const std::int64_t lost = total > 0 ? (round_lost_ << 16) / total : 0;
-        // A share of few packets means little: three of a hundred may be chance, and so may three of four.
         const bool lossy = lost > loss_ignored && round_lost_ > few_packets * std::int64_t{datagram_};
         const bool no_queue = delay.value >= 0 && delay < target_ / 8 && round_ce_ == 0 && round_lost_ == 0;
-        const bool early = delay.value >= 0 && delay < base_rtt_ * 3 / 4;
+        const bool marks_without_queue = delay.value >= 0 && delay < base_rtt_ * 3 / 4;
 
-        if (answers_ignored_ > 0) {
+        if (now < settled_at_) {
             // These answers are about what was in flight when the window was adapted.
-        } else if (round_ce_ > 0 && early && round_lost_ == 0) {
-            slow_start_ = false;
-        } else if (round_ce_ > 0 && !early) {
+        } else if (round_ce_ > 0 && !marks_without_queue) {
             mark_average_ = std::max(mark_average_, marked / 16);
             window_ -= window_ * mark_average_ / (2 << 16);
             slow_start_ = false;
@@ -173,19 +176,22 @@ private:
         } else if (lossy) {
             window_ -= std::min(window_ / 2, (window_ * lost) >> 16);
             slow_start_ = false;
+        } else if (round_ce_ > 0) {
+            slow_start_ = false;
         } else if (limited_ && !slow_start_) {
             // One packet, as DCTCP does: at 200 Mbit/s eight packets are half the target. With eight, 4 ranks that send
             // both ways through plain queues reached 0.79 of 200 Mbit/s in a ring, and 0.34 in an all-to-all with one
             // link at half rate. With one packet: 0.91 and 0.41; at 1 Gbit/s 0.88 and 0.95, at 10 Gbit/s the same
             // (virtual time).
             window_ += datagram_;
-            if (no_queue && had_no_queue_) window_ += window_ / 4;
+            if (no_queue && had_no_queue_ && line_rate_.value_bps != 0) window_ += window_ / 4;
             // Only while the queue is less than half full. Near the target the constant term acts alone; otherwise
             // flows that share a queue would keep their initial shares.
             const std::int64_t half = target.value / 2;
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
         had_no_queue_ = no_queue;
+        first_round_ = false;
         round_acked_ = round_lost_ = 0;
         round_packets_ = round_ce_ = 0;
         samples_ = 0;
@@ -194,7 +200,7 @@ private:
     void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
 
     static constexpr std::int64_t loss_ignored = (1 << 16) / 50;
-    // A share of so few packets says little.
+    // A share of so few packets means little: three of a hundred may be chance, and so may three of four.
     static constexpr std::int64_t few_packets = 4;
 
     // What quick adapt has seen since it last judged.
@@ -204,8 +210,9 @@ private:
         std::int64_t lost = 0;
         std::uint32_t packets = 0;
         std::uint32_t ce_packets = 0;
-        bool late = false;
+        bool above_target = false;
         bool trimmed = false;
+        bool limited = false;  // the window was, not the application
     };
 
     Duration least_target_;
@@ -213,6 +220,7 @@ private:
     Duration base_rtt_{0};
     Duration rtt_{0};  // smoothed
     std::uint16_t datagram_;
+    std::int64_t initial_window_;
     std::int64_t window_;
     std::int64_t max_window_;
     Rate line_rate_;
@@ -220,7 +228,8 @@ private:
     bool limited_ = false;       // the window, not the application, limited this round
     bool had_no_queue_ = false;  // in the last round
     Period period_;
-    std::int64_t answers_ignored_ = 0;  // bytes whose answers say nothing new
+    Time settled_at_{INT64_MIN / 2};  // until then answers are about what left before the last quick adapt
+    bool first_round_ = true;
     std::int64_t mark_average_ = 0;
     std::int64_t round_acked_ = 0;
     std::int64_t round_lost_ = 0;

@@ -100,6 +100,20 @@ TEST_CASE("window control: where line rate and round trip are known, it begins w
     EndpointConfig c = config();
     CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == c.initial_window);
     c.line_rate = Rate{8'000'000'000};
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == c.max_window);
+    c.max_window = Bytes{10'000'000};
     CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == Bytes{1'500'000});
     CHECK(make_window_control(c, datagram, Duration{0})->window({}) == c.initial_window);
+    // The handshake's answer had waited at the peer: the first packet knows better.
+    const std::unique_ptr<CongestionControl> late = make_window_control(c, datagram, milliseconds(1));
+    AckSample first;
+    first.base_rtt = microseconds(100);
+    late->on_ack(first);
+    CHECK(late->window({}) == Bytes{150'000});
+}
+
+TEST_CASE("window control: a trimmed packet of a short message says nothing about a window that was not full") {
+    AckSample trimmed = round(3'000, 1'000, Duration{0});
+    trimmed.trimmed = true;
+    CHECK(change(trimmed).after > 80'000);
 }

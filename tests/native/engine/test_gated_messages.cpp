@@ -26,8 +26,8 @@ EndpointConfig config() {
 // Two hosts that know each other. Events of messages are kept; executors have no part in it.
 class Pair {
 public:
-    explicit Pair(const EndpointConfig& receiver = config()) : world(1) {
-        world.add_host(config());
+    explicit Pair(const EndpointConfig& receiver = config(), const EndpointConfig& sender = config()) : world(1) {
+        world.add_host(sender);
         world.add_host(receiver);
         set_way({});
         world.on_event = [this](std::uint32_t host, const Event& event) { events[host].push_back(event); };
@@ -253,6 +253,32 @@ TEST_CASE("gated message: a lost block is repaired while others are still to be 
     CHECK(pair.release(sending, 0, 6) == CommandError::none);
     CHECK(pair.run([&] { return pair.count(0, EventKind::send_finished) == 1; }));
     CHECK(taken.memory == payload);
+}
+
+TEST_CASE("gated message: it goes on when no other message may start, and waits behind none") {
+    EndpointConfig few = config();
+    few.max_messages_per_peer = 16;  // ids in use may lie 1024 apart
+    Pair pair(few, few);
+    pair.connect();
+    const auto payload = numbered(2 * block);
+    std::vector<std::uint8_t> memory(payload.size());
+    const MessageId first = pair.send(gated(), payload);
+    pair.receive(into(memory));
+    CHECK(pair.release(first, 0, 1) == CommandError::none);
+    std::deque<std::vector<std::uint8_t>> others;
+    std::size_t sent = 0;
+    for (; pair.count(0, EventKind::bound_reached) == 0; ++sent) {
+        REQUIRE(sent < 2000);
+        ReceiveCommand command = into(others.emplace_back(block));
+        command.tag = 2 + sent;
+        pair.receive(command);
+        pair.send(plain(command.tag), numbered(block));
+        if (sent < 1020) pair.run([&] { return pair.count(0, EventKind::send_finished) == sent + 1; });
+    }
+    CHECK(pair.count(0, EventKind::send_finished) < sent);
+    CHECK(pair.release(first, 1, 1) == CommandError::none);
+    CHECK(pair.run([&] { return pair.count(0, EventKind::send_finished) == sent + 1; }));
+    CHECK(memory == payload);
 }
 
 TEST_CASE("gated message: a bounded one does not end before all of it was released") {
