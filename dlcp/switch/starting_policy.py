@@ -8,10 +8,10 @@ priority: the classes served last would use it up.
 Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
 burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but at
 most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach the
-share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped in the last
-quarter of it, least important first. When a queue grows, senders thus slow down first, and then the least important
-gradients make room. Dropped earlier, they would have to be sent again beyond the budget, and leave links idle
-(docs/studies/simulator/honest.md).
+share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half of it
+on, least important first, and all of them above three quarters, so that critical ones find room. When a queue grows,
+senders thus slow down first, and then the least important gradients make room. Dropped earlier, they would have to be
+sent again beyond the budget, and leave links idle (docs/studies/simulator/honest.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def starting_policy(
     mark = min(max(round(rate_bps * rtt_s / 8 / 7), bursts * packet_bytes), share // 2)
     critical = Thresholds(mark, drop_above_bytes=share)
     fate = "trim_above_bytes" if trim else "drop_above_bytes"
-    droppable = importance_levels(fate, share * 3 // 4, share)
+    droppable = importance_levels(fate, share // 2, share * 3 // 4)
     data = tuple(
         TrafficClass(n, f"data {n}", (_dscp(n, separate),), critical, droppable)
         for n in DATA_CLASSES
@@ -108,10 +108,10 @@ def separate_dscp() -> str:
 def starting_text(policy: Policy, rate_bps: int) -> str:
     """The policy's file, with what a reader should know. It is that of links of this rate."""
     first = policy.classes[0]
-    critical, least = first.critical, first.droppable[0]
-    fate, start = "dropped", least.drop_above_bytes
+    critical, least, most = first.critical, first.droppable[0], first.droppable[-1]
+    fate, start, end = "dropped", least.drop_above_bytes, most.drop_above_bytes
     if least.trim_above_bytes is not None:
-        fate, start = "cut to their headers", least.trim_above_bytes
+        fate, start, end = "cut to their headers", least.trim_above_bytes, most.trim_above_bytes
     mark, share = critical.mark_from_bytes, critical.drop_above_bytes
     if first.number == FOREIGN_CLASS:
         others = f"""\
@@ -137,8 +137,8 @@ it is served last.
 #
 # Class 7 is control and leaves first; those below it are data. In the queue of a data class
 #   above {mark} bytes, critical packets are marked (ECN);
-#   above {start} bytes, droppable packets are {fate}, the least important first;
-#   above {share} bytes, a port's share, all of them, and critical packets are dropped.
+#   above {start} bytes, droppable packets are {fate}, the least important first, above {end} bytes all of them;
+#   above {share} bytes, a port's share, critical packets are dropped.
 # All ports share the buffer, and a queue may take half of what is free: however many are full, there is room for
 # others, and for the class that is served first. The buffer's size is shared_bytes: set it to your switch's, or say
 # how many ports it has (`--ports`).{alike}

@@ -161,12 +161,12 @@ def dlcp(
 ) -> Policy:
     """Per class, droppable packets make room before critical ones do; the least important of them first.
 
-    With `trim`, critical packets are marked and trimmed as `trimming` has it, and droppable ones trimmed above depths
-    up to that of critical ones. Without, critical packets are marked above `mark_above_bytes`, DCTCP's K, and dropped
-    where the buffer ends but for an eighth that is left to control; droppable packets are dropped above depths up to
-    there. Importance levels begin at `drop_from_bytes` and end at `drop_full_bytes`, in equal steps. Unless said
-    otherwise the last quarter before the end is theirs: what is dropped early has to be sent again beyond the budget,
-    and leaves a link idle.
+    With `trim`, critical packets are marked and trimmed as `trimming` has it, and droppable ones trimmed above
+    depths up to that of critical ones, from three quarters of it on. Without, critical packets are marked above
+    `mark_above_bytes`, DCTCP's K, and dropped where the buffer ends but for an eighth that is left to control;
+    droppable packets are dropped from half of that on, and all of them above three quarters, so that critical ones
+    find room. What is dropped early has to be sent again beyond the budget, and leaves a link idle. Importance
+    levels begin at `drop_from_bytes` and end at `drop_full_bytes`, in equal steps.
     """
     buffer = port_bytes or port_buffer_bytes(fabric)
     end = buffer * 7 // 8
@@ -180,8 +180,9 @@ def dlcp(
             dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes
         )
         data = Thresholds(min(mark, end), drop_above_bytes=end)
-    full = end if drop_full_bytes is None else drop_full_bytes
-    start = min(end * 3 // 4, full) if drop_from_bytes is None else drop_from_bytes
+    first, last = (end * 3 // 4, end) if trim else (end // 2, end * 3 // 4)
+    full = last if drop_full_bytes is None else drop_full_bytes
+    start = min(first, full) if drop_from_bytes is None else drop_from_bytes
     droppable = importance_levels("trim_above_bytes" if trim else "drop_above_bytes", start, full)
     classes = tuple(TrafficClass(n, critical=data, droppable=droppable) for n in DATA_CLASSES)
     return Policy("dlcp", classes, path_choice, port_bytes=buffer, trimmed_class=CONTROL_CLASS)

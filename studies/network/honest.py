@@ -47,7 +47,7 @@ CRITICAL_RATIO, CRITICAL_RATIOS = 0.3, (0.3, 0.6, 0.9)
 """Of the blocks: what docs/studies recommends for training, and what is tried beside it."""
 GRAY_LINK, GRAY_RATIO = "edge 0 -> aggregation 0", 0.01
 DEPTHS = (1.0, 0.25, 0.0625)
-"""Of droppable packets' thresholds, of the default, which ends where the buffer does."""
+"""Of droppable packets' thresholds, of the default, which is half to three quarters of a buffer."""
 FULL_BYTES, QUICK_BYTES = 4_000_000, 1_000_000
 """Of the tensor at a rank."""
 LARGE = 4
