@@ -6,12 +6,12 @@ therefore finds room, whatever fills the other queues. A limit per port would gi
 priority: the classes served last would use it up.
 
 Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
-burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but at
-most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach the
-share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half of it
-on, least important first, and all of them above three quarters, so that critical ones find room. When a queue grows,
-senders thus slow down first, and then the least important gradients make room. Dropped earlier, they would have to be
-sent again beyond the budget, and leave links idle (docs/studies/simulator/honest.md).
+burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but
+at most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach
+the share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half
+of that share on, least important first, and all of them above three quarters, so that critical ones find room. When a
+queue grows, senders thus slow down before the least important gradients make room, or as they begin to. Dropped
+earlier, they would have to be sent again beyond the budget, and leave links idle (docs/studies/simulator/honest.md).
 """
 
 from __future__ import annotations

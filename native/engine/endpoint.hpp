@@ -217,7 +217,7 @@ private:
     std::size_t transmit_run(Time now, Peer& peer, std::uint8_t traffic_class, std::span<dlcp_packet> slots);
     [[gnu::always_inline]] inline bool find_work(SendQueue& queue, const SendList& list);
     [[gnu::always_inline]] inline const SendList* list_for_run(Peer& peer, SendQueue& queue);
-    bool bring_started_forward(SendQueue& queue, const SendList& list);
+    const SendList* bring_started_forward(SendQueue& queue, const SendList& list);
     [[gnu::always_inline]] inline bool may_start_run(Peer& peer, Run& run);
     [[gnu::always_inline]] inline void fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run,
                                                 PacketBuilder& packet);

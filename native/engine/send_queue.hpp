@@ -3,7 +3,7 @@
 // A short message behind a long one would wait for all of it, so the message with the least left to send goes first
 // (pFabric, SIGCOMM'13, and Homa, SIGCOMM'18, order by the remaining bytes as well). Sizes a factor of sixteen apart
 // have a list each; in a list messages keep their order. What is left is measured when a message joins. Every eighth
-// run is taken from the lists in turn, so that short messages cannot stop longer ones.
+// run is taken from the longer lists in turn, so that short messages cannot stop them.
 #pragma once
 
 #include <algorithm>
@@ -36,10 +36,11 @@ public:
     // The lists that have a message, as bits; and which of some of them the next run is taken from.
     std::uint8_t filled() const { return filled_; }
     std::uint8_t next_of(std::uint8_t lists) const {
-        if (!takes_turn()) return static_cast<std::uint8_t>(std::countr_zero(lists));
+        const auto longer = static_cast<std::uint8_t>(lists & (lists - 1u));  // without the shortest
+        if (!takes_turn() || longer == 0) return static_cast<std::uint8_t>(std::countr_zero(lists));
         std::uint8_t list = turn_;
         do list = static_cast<std::uint8_t>((list + 1u) % sizes);
-        while ((lists >> list & 1) == 0);
+        while ((longer >> list & 1) == 0);
         return list;
     }
     const SendList& list(std::uint8_t index) const { return lists_[index]; }

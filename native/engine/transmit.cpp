@@ -83,24 +83,24 @@ const SendList* Endpoint::list_for_run(Peer& peer, SendQueue& queue) {
     for (std::uint8_t left = queue.filled(); left != 0;) {
         const std::uint8_t index = queue.next_of(left);
         const SendList& list = queue.list(index);
-        if (find_work(queue, list) && (outgoing_[list.front()].wire_id != 0 || may_start_message(peer) ||
-                                       bring_started_forward(queue, list)))
-            return &list;
         left &= static_cast<std::uint8_t>(~(1u << index));
+        if (!find_work(queue, list)) continue;
+        if (outgoing_[list.front()].wire_id != 0 || may_start_message(peer)) return &list;
+        if (const SendList* const other = bring_started_forward(queue, list)) return other;
     }
     return nullptr;
 }
 
-// No message may start: those under way must not wait behind one that has not, since only their end frees ids.
-bool Endpoint::bring_started_forward(SendQueue& queue, const SendList& list) {
+// No message may start: those under way must not wait behind one that has not, since only their end frees ids. The list
+// that one of them is now the first of, which may be another; nullptr: none is in this list.
+const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList& list) {
     for (std::uint32_t slot = list.front(); slot != Link::none; slot = SendList::next(outgoing_, slot)) {
         if (outgoing_[slot].wire_id == 0 || !outgoing_[slot].has_block_to_send()) continue;
-        const std::uint8_t index = outgoing_[slot].send_list;
         queue.remove(outgoing_, slot);
         queue.push_front(outgoing_, slot);
-        return outgoing_[slot].send_list == index;  // else it is the first of another list
+        return &queue.list(outgoing_[slot].send_list);
     }
-    return false;
+    return nullptr;
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().

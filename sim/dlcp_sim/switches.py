@@ -134,8 +134,8 @@ def lossless(
 def trimming(fabric: Fabric, *, packet_bytes: int = 4160, path_choice: str = "path_id") -> Policy:
     """As Ultra Ethernet's NSCC wants it: marks from 0.2 to 0.8 bandwidth-delay products, cuts off payloads above one.
 
-    Never below two packets, so that short round trips leave room to queue at all, nor above a port's even share of the
-    buffer but for an eighth. Trimmed packets go ahead of data.
+    Never below two packets, so that short round trips leave room to queue at all, nor above three quarters of a port's
+    even share of the buffer. Trimmed packets go ahead of data.
     """
     product = _trim_above_bytes(fabric, packet_bytes)
     thresholds = Thresholds(product // 5, product * 4 // 5, 1.0, trim_above_bytes=product)
@@ -144,7 +144,7 @@ def trimming(fabric: Fabric, *, packet_bytes: int = 4160, path_choice: str = "pa
 
 def _trim_above_bytes(fabric: Fabric, packet_bytes: int) -> int:
     """A bandwidth-delay product; that of a long link is more than a port's share of the buffer has room for."""
-    product = min(fabric.bandwidth_delay_bytes(packet_bytes), port_buffer_bytes(fabric) * 7 // 8)
+    product = min(fabric.bandwidth_delay_bytes(packet_bytes), port_buffer_bytes(fabric) * 3 // 4)
     return max(product, 5 * packet_bytes)
 
 
@@ -171,10 +171,10 @@ def dlcp(
     buffer = port_bytes or port_buffer_bytes(fabric)
     end = buffer * 7 // 8
     if trim:
-        end = min(end, _trim_above_bytes(fabric, packet_bytes))
-        data = Thresholds(end // 5, end * 4 // 5, trim_above_bytes=end)
+        end = min(buffer * 3 // 4, _trim_above_bytes(fabric, packet_bytes))
+        data = Thresholds(end // 5, end * 4 // 5, trim_above_bytes=end, drop_above_bytes=buffer * 7 // 8)
         if mark_above_bytes is not None:
-            data = Thresholds(min(mark_above_bytes, end), trim_above_bytes=end)
+            data = replace(data, mark_from_bytes=min(mark_above_bytes, end), mark_full_bytes=None)
     else:
         mark = (
             dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes

@@ -281,7 +281,7 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=1, hosts_per_leaf=1, switch=kind)
     with SwitchedLab(fabric) as bed:
         bed.set_fault("l0-s0", Fault(loss_ratio=0.2))
-        # The usual policy holds twice as much of what is critical.
+        # The usual policy holds more of what is critical.
         there = offer_light(bed, Stream(ecn=1), senders=[0], receiver=1, seconds=0.6)
         back = offer_light(bed, Stream(ecn=1), senders=[1], receiver=0, seconds=0.6)
         counts = bed.counts()

@@ -12,8 +12,8 @@
 // - Otherwise a median queueing delay above the target shrinks it by 0.8 x the excess's share of the round trip, at
 // most by half (after Swift, SIGCOMM'20 section 3.3).
 // - Otherwise it grows by a packet, and by up to a sixteenth of itself the further the delay is below half the target.
-// Two rounds in a row without a queue make it grow by a quarter if the line's rate bounds it: others have left. So a free link is filled within a
-// few round trips, while equal flows converge through the constant term.
+// Two rounds in a row without a queue make it grow by a quarter if the line's rate bounds it: others have left. So a
+// free link is filled within a few round trips, while equal flows converge through the constant term.
 // The median of a round is used, not the last sample: with spraying the last sample is that of one path (MSwift, arXiv
 // 2509.07907).
 //
@@ -191,7 +191,7 @@ private:
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
         had_no_queue_ = no_queue;
-        first_round_ = false;
+        if (round_acked_ > 0) first_round_ = false;
         round_acked_ = round_lost_ = 0;
         round_packets_ = round_ce_ = 0;
         samples_ = 0;

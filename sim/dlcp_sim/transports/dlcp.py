@@ -56,7 +56,7 @@ class Dlcp(Transport):
         return int(self.datagram_bytes - HEADER_BYTES) // 16 * 16
 
     def policy(self, fabric: Fabric) -> Policy:
-        """Droppable packets go before critical ones are marked, the least important first."""
+        """Critical packets are marked first; droppable ones make room before them, least important first."""
         return switches.dlcp(fabric, packet_bytes=self.packet_bytes, trim=self.trim)
 
 

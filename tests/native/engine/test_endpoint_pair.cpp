@@ -220,7 +220,7 @@ TEST_CASE("endpoint pair: short messages do not stop a long one of their class")
     Net net;
     net.connect_all();
     net.network().set_uplink(0, port(100'000'000));
-    net.exchange(message(150'000));                               // 12 ms alone
+    net.exchange(message(400'000));                               // 32 ms alone
     for (int i = 0; i < 200; ++i) net.exchange(message(16'000));  // 256 ms
     net.finish();
     CHECK(net.send(0).over < net.send(200).over);
