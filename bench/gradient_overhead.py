@@ -231,8 +231,7 @@ class _Steps:
         self._marker.mark(self._buffer, self._layout, self._critical, self._parts, sizes, self._rank)
 
     def _keep(self) -> None:
-        ranges = [(begin // 4, end // 4) for begin, end in self._lost.ranges()]
-        self._residual.keep(self._buffer, self._layout, ranges)
+        self._residual.keep(self._buffer, self._layout, self._lost.runs() // 4)
 
     def _end(self) -> None:
         self._marker.end_step()

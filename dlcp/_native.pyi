@@ -201,6 +201,26 @@ def select_largest(
     variant: str | None = None,
 ) -> None: ...
 def count_reaching(address: int, count: int, threshold: float, *, variant: str | None = None) -> int: ...
+def gather_runs(
+    dtype: DataType,
+    source_address: int,
+    elements: int,
+    begin: npt.NDArray[np.int64],
+    count: npt.NDArray[np.int64],
+    out_address: int,
+    out_elements: int,
+) -> None: ...
+def add_runs(
+    dtype: DataType,
+    target_address: int,
+    elements: int,
+    begin: npt.NDArray[np.int64],
+    count: npt.NDArray[np.int64],
+    source_address: int,
+    source_elements: int,
+    at: npt.NDArray[np.int64],
+    factor: float,
+) -> None: ...
 
 class Delivery(enum.Enum):
     reliable = ...

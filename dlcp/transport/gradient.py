@@ -41,6 +41,19 @@ NaN counts as infinite. The threshold is rounded to float32; none reaches NaN.
 """
 
 
+gather_runs = _native.gather_runs
+"""gather_runs(dtype, source_address, elements, begin, count, out_address, out_elements): f32 or f64, run after run.
+
+`begin`, `count`: int64, one each per run, within `elements` of the source.
+"""
+
+add_runs = _native.add_runs
+"""add_runs(dtype, target_address, elements, begin, count, source_address, source_elements, at, factor): f32 or f64.
+
+target[run] += factor * source[as many from `at` on]; the runs are apart. Rounded after each of the two operations.
+"""
+
+
 def mark_importance(
     dtype: DataType,
     address: int,

@@ -1,8 +1,9 @@
 """Runs of elements: where two lists of them meet, and moving what lies in them, all runs at once.
 
 A run is a begin and an end, or a begin and a count; a list of runs is a NumPy array of each, int64. There may be
-thousands of runs of a packet each, so nothing here loops over runs: a tensor is read as rows that begin at every one of
-its elements, and a run is one row of the width that is most common, or a few. Runs of one list are apart; the caller
+thousands of runs of a packet each, so nothing here loops over runs: float32 and float64 in host memory are moved by
+native code (native/collective/value_runs.hpp); any other tensor is read as rows that begin at every one of its
+elements, and a run is one row of the width that is most common, or a few. Runs of one list are apart; the caller
 ensures that.
 """
 
@@ -15,6 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from dlcp.torch.tensors import DATA_TYPES
+from dlcp.transport.gradient import add_runs, gather_runs
 
 Indices = NDArray[np.int64]
 NOTHING: Indices = np.zeros(0, np.int64)
@@ -84,6 +88,10 @@ def gather(source: Tensor, begin: Indices, counts: Indices, out: Tensor | None =
     """The runs of `source` one after the other: in `out`, of just that size and type, or in a new tensor."""
     if out is None:
         out = source.new_empty(int(counts.sum()))
+    if _is_native(source, out):
+        kind = DATA_TYPES[source.dtype]
+        gather_runs(kind, source.data_ptr(), source.numel(), begin, counts, out.data_ptr(), out.numel())
+        return out
     for width, here, there in _pieces(begin, starts(counts), counts, source):
         rows, index = _windows(source, width), _index(here, source)
         stretch = _stretch(out, there, width)
@@ -99,8 +107,15 @@ def add(
 ) -> None:
     """target[run] += factor · source[run at `at`], in place; both 1-D, contiguous and of one device.
 
-    Added in the wider of the two types and rounded once.
+    Added in the wider of the two types; where they differ, rounded once.
     """
+    if _is_native(target, source):
+        add_runs(
+            DATA_TYPES[target.dtype],
+            *(target.data_ptr(), target.numel(), begin, counts),
+            *(source.data_ptr(), source.numel(), at, factor),
+        )
+        return
     for width, here, there in _pieces(begin, at, counts, target):
         index, rows = _index(here, target), _stretch(source, there, width)
         if rows is None:
@@ -111,6 +126,14 @@ def add(
         else:
             wide = windows.index_select(0, index).to(torch.promote_types(target.dtype, source.dtype))
             windows.index_copy_(0, index, wide.add_(rows, alpha=factor).to(target.dtype))
+
+
+def _is_native(*tensors: Tensor) -> bool:
+    """Whether native code moves runs between these."""
+    dtype = tensors[0].dtype
+    return dtype in (torch.float32, torch.float64) and all(
+        each.dtype == dtype and each.device.type == "cpu" and each.is_contiguous() for each in tensors
+    )
 
 
 def _pieces(

@@ -210,7 +210,8 @@ class Store:
 
     def __init__(self, batches: Iterable[Batch] = ()) -> None:
         self._batches: dict[int, Batch] = {}
-        self._by_name: dict[int, dict[int, None]] = {}
+        # By batch, its parameters.
+        self._names: dict[int, frozenset[int]] = {}
         self._next = 0
         for batch in batches:
             self.put(batch)
@@ -227,8 +228,7 @@ class Store:
             return
         key, self._next = self._next, self._next + 1
         self._batches[key] = batch
-        for name in batch.names().tolist():
-            self._by_name.setdefault(name, {})[key] = None
+        self._names[key] = frozenset(batch.names().tolist())
 
     def touching(self, names: Iterable[int]) -> list[Batch]:
         """Batches with something of these parameters, oldest first."""
@@ -261,11 +261,11 @@ class Store:
         return taken
 
     def _keys(self, names: Iterable[int]) -> list[int]:
-        return sorted({key for name in names for key in self._by_name.get(name, ())})
+        wanted = frozenset(names)
+        return [key for key, those in self._names.items() if not those.isdisjoint(wanted)]
 
     def _remove(self, key: int) -> None:
-        for name in self._batches.pop(key).names().tolist():
-            del self._by_name[name][key]
+        del self._batches[key], self._names[key]
 
 
 def split(batch: Batch, begin: Indices, end: Indices) -> tuple[Batch | None, Batch | None]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from dlcp.torch.gradient import element_runs
 from dlcp.torch.gradient.element_runs import add, gather, intersect, merged, starts
 
 
@@ -39,8 +40,14 @@ def test_runs_meet_where_their_elements_do() -> None:
             assert (both.end <= runs[1][index]).all()
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_runs_are_gathered_and_added_as_element_by_element(dtype: torch.dtype) -> None:
+def test_runs_are_gathered_and_added_as_element_by_element(
+    dtype: torch.dtype, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        # As on other devices.
+        monkeypatch.setattr(element_runs, "_is_native", lambda *_: False)
     for seed in range(60):
         rng = np.random.default_rng(seed)
         numel = int(rng.integers(2, 400))
@@ -51,12 +58,30 @@ def test_runs_are_gathered_and_added_as_element_by_element(dtype: torch.dtype) -
         elements = [i for first, last in zip(begin, end, strict=True) for i in range(first, last)]
         got = gather(source, begin, count)
         assert torch.equal(got, source[elements])
-        values = torch.from_numpy(rng.normal(size=len(elements))).to(torch.float32)
+        values = torch.from_numpy(rng.normal(size=len(elements)))
+        if dtype != torch.float64:
+            values = values.to(torch.float32)
         target, expected = source.clone(), source.clone()
         add(target, begin, count, values, starts(count), 0.5)
         wide = torch.promote_types(dtype, torch.float32)
         expected[elements] = (source[elements].to(wide) + 0.5 * values.to(wide)).to(dtype)
         torch.testing.assert_close(target, expected, rtol=1e-6 if dtype == torch.float32 else 0, atol=0)
+
+
+def test_a_run_outside_its_memory_is_refused() -> None:
+    memory, values = torch.zeros(8), torch.ones(4)
+    for begin, count in ((6, 3), (-1, 2), (2, -1)):
+        runs = np.array([begin], np.int64), np.array([count], np.int64)
+        with pytest.raises(ValueError, match="accepted: within 8"):
+            gather(memory, *runs, torch.zeros(max(count, 0)))
+        with pytest.raises(ValueError, match="accepted: within 8"):
+            add(memory, *runs, values, np.zeros(1, np.int64))
+    runs = np.array([0], np.int64), np.array([4], np.int64)
+    with pytest.raises(ValueError, match="accepted: within 4"):
+        add(memory, *runs, values, np.ones(1, np.int64))
+    with pytest.raises(ValueError, match="room for 3"):
+        gather(memory, *runs, torch.zeros(3))
+    assert not memory.any()
 
 
 def test_ranges_are_merged_and_checked() -> None:
