@@ -31,6 +31,7 @@ MODULES = {
     "all_reduce_link": "collectives.open_link",
     "all_reduce_1g": "collectives.limited_link",
     "all_reduce_loss": "collectives.lossy_link",
+    "all_reduce_shared": "collectives.beside_tcp",
     "all_reduce_fabric": "collectives.switched",
     "low_bits": "collectives.low_bits",
     "shared_memory": "collectives.one_host",

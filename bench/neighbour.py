@@ -1,7 +1,8 @@
-"""A neighbour's TCP on a rank's link: on and off as a trace says, and what of it arrived.
+"""A neighbour's TCP on a rank's link: on and off as a trace says, or always; and what of it arrived.
 
     python -m bench.neighbour listen RATE_BPS RUNNING             says "ready", then a line of JSON at the end
     python -m bench.neighbour connect RATE_BPS RUNNING ADDRESS    the same, at the other end
+    with --always: no trace; --congestion NAME: TCP's
 
 One connection, and each end sends, so that both directions of the link are shared. The trace begins when the file
 RUNNING comes to be, and is over with it: every way of training meets the same seconds. While it is on, an end sends at
@@ -53,6 +54,11 @@ class Trace:
         lines = (line.partition("#")[0].split() for line in path.read_text(encoding="utf-8").splitlines())
         return cls(tuple((float(on_s), float(off_s)) for on_s, off_s in filter(None, lines)))
 
+    @classmethod
+    def always(cls) -> Self:
+        """On for a day, which is longer than any run."""
+        return cls(((86400.0, 1.0),))
+
     @cached_property
     def period_s(self) -> float:
         return sum(on_s + off_s for on_s, off_s in self.phases)
@@ -101,8 +107,19 @@ class Neighbour:
     Raises LabError: an end did not get ready, or did not say what it saw.
     """
 
-    def __init__(self, lab: Lab, host: int, peer: int, rate_bps: int, running: Path) -> None:
-        words = [sys.executable, "-m", "bench.neighbour"]
+    def __init__(
+        self,
+        lab: Lab,
+        host: int,
+        peer: int,
+        rate_bps: int,
+        running: Path,
+        *,
+        always: bool = False,
+        congestion: str = "cubic",
+    ) -> None:
+        words = [sys.executable, "-m", "bench.neighbour", "--congestion", congestion]
+        words += ["--always"] if always else []
         listening = lab.start(host, [*words, "listen", rate_bps, running])
         connecting = lab.start(peer, [*words, "connect", rate_bps, running, lab.addresses[host]])
         self._ends: list[subprocess.Popen[str]] = [listening, connecting]
@@ -222,14 +239,16 @@ def main() -> int:
     parser.add_argument("rate_bps", type=int)
     parser.add_argument("running", type=Path)
     parser.add_argument("address", nargs="?", help="of who listens")
+    parser.add_argument("--always", action="store_true", help="on all the time, not as the trace says")
+    parser.add_argument("--congestion", metavar="NAME", default="cubic", help="TCP's congestion control")
     options = parser.parse_args()
+    trace = Trace.always() if options.always else Trace.load(TRACE)
     with _accept() if options.end == "listen" else _connect(options.address) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, options.congestion.encode())
         print("ready", flush=True)
-        print(
-            json.dumps(replay(connection, Trace.load(TRACE), options.rate_bps, options.running)), flush=True
-        )
+        print(json.dumps(replay(connection, trace, options.rate_bps, options.running)), flush=True)
     return 0
 
 

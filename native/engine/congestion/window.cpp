@@ -23,6 +23,8 @@
 // base round trip and the target, which is how long packets stand in queues: answers about trimmed packets overtake
 // those about packets that wait, and a round that they end has hardly begun.
 //
+// Where yielding to a queue has no effect, others fill it, and the window competes with them (competition.hpp).
+//
 // Loss alone is not congestion here. Without a queue, up to 2 % per round is ignored (random loss on Ethernet, and
 // losses that the path set answers by leaving a path). Above that the window shrinks by the lost share, which protects
 // a shallow-buffered network without marks from collapse.
@@ -31,6 +33,7 @@
 #include <cmath>
 
 #include "engine/config.hpp"
+#include "engine/congestion/competition.hpp"
 #include "engine/congestion/controllers.hpp"
 
 namespace dlcp {
@@ -42,6 +45,7 @@ public:
         : least_target_(config.target_delay),
           target_(config.target_delay),
           datagram_(datagram_bytes),
+          competition_(datagram_bytes),
           initial_window_(static_cast<std::int64_t>(config.initial_window.value)),
           window_(initial_window_),
           max_window_(static_cast<std::int64_t>(config.max_window.value)),
@@ -133,10 +137,12 @@ private:
 
     void end_round(Time now) {
         Duration delay{-1};
+        Duration least{-1};
         if (samples_ > 0) {
             auto middle = delays_.begin() + static_cast<std::ptrdiff_t>(samples_ / 2);
             std::nth_element(delays_.begin(), middle, delays_.begin() + static_cast<std::ptrdiff_t>(samples_));
             delay = *middle;
+            least = *std::min_element(delays_.begin(), middle + 1);
         }
         // A small window tolerates more queue than a large one, so that flows sharing a queue converge (Swift section
         // 3.3, flow scaling): twice the target at 16 packets and fewer, 1.4 times at 100.
@@ -152,7 +158,21 @@ private:
         const bool no_queue = delay.value >= 0 && delay < target_ / 8 && round_ce_ == 0 && round_lost_ == 0;
         const bool marks_without_queue = delay.value >= 0 && delay < base_rtt_ * 3 / 4;
 
-        if (now < settled_at_) {
+        const std::int64_t before = window_;
+        bool yielded = false;
+
+        if (round_ce_ > 0) competition_.stop();
+        if (competition_.on()) {
+            if (samples_ > 0)
+                window_ = competition_.end_round({.now = now,
+                                                  .least = least,
+                                                  .median = delay,
+                                                  .target = target_,
+                                                  .rtt = rtt_,
+                                                  .lost = round_lost_ > 0,
+                                                  .limited = limited_},
+                                                 window_);
+        } else if (now < settled_at_) {
             // These answers are about what was in flight when the window was adapted.
         } else if (round_ce_ > 0 && !marks_without_queue) {
             mark_average_ = std::max(mark_average_, marked / 16);
@@ -164,6 +184,7 @@ private:
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
             slow_start_ = false;
+            yielded = true;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
             // Loss with a queue before it may mean a full buffer smaller than the target: reduce, as senders with more
             // loss do. 0.7 is CUBIC's factor (RFC 9438 section 4.6). A stray loss says little, and reducing costs
@@ -190,6 +211,10 @@ private:
             const std::int64_t half = target.value / 2;
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
+        if (yielded)
+            window_ = competition_.yielded(now, delay, before, window_);
+        else
+            competition_.not_yielded();
         had_no_queue_ = no_queue;
         if (round_acked_ > 0) first_round_ = false;
         round_acked_ = round_lost_ = 0;
@@ -220,6 +245,7 @@ private:
     Duration base_rtt_{0};
     Duration rtt_{0};  // smoothed
     std::uint16_t datagram_;
+    Competition competition_;
     std::int64_t initial_window_;
     std::int64_t window_;
     std::int64_t max_window_;
