@@ -73,7 +73,7 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
     // A packet that falls out of the receiver's window can no longer be acknowledged.
     while (sender.sent.full()) {
         const std::uint64_t oldest = sender.sent.oldest();
-        if (!sender.sent[oldest].lost()) declare_lost(peer, oldest, SentPacket::Loss::other);
+        if (!sender.sent[oldest].lost()) declare_lost(peer, oldest, SentPacket::Loss::overdue);
         sender.sent.resolve(oldest);
         sender.sent.trim();
     }

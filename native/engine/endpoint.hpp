@@ -320,7 +320,8 @@ private:
 
     // recovery.cpp
     void handle_ack(Time now, Peer& peer, const wire::Ack& ack);
-    [[gnu::always_inline]] inline void acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample& sample);
+    [[gnu::always_inline]] inline void acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce,
+                                                   AckSample& sample);
     void handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count);
     void note_loss_share(Peer& peer, const AckSample& sample);
     void judge_paths(Time now, Peer& peer);
@@ -328,7 +329,7 @@ private:
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
     void declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss);
     void take_back(Peer& peer, std::uint32_t slot);
-    void widen_tolerance(Peer& peer, std::uint64_t number);
+    void widen_tolerance(Time now, Peer& peer, std::uint64_t number);
     void detect_losses(Time now, Peer& peer);
 
     // timers.cpp

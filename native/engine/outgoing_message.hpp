@@ -154,8 +154,9 @@ private:
     std::uint16_t block_bytes_ = 0;
     std::uint32_t blocks_ = 0;
     std::uint32_t critical_blocks_ = 0;
-    std::vector<std::uint8_t> importance_;  // per block, but for the one that ends the pass as the application gave it
-    bool all_critical_ = true;              // it gave none, or the budget is below one block
+    std::vector<std::uint8_t>
+        importance_;            // per block, but for the one that ends the pass as the application gave it
+    bool all_critical_ = true;  // it gave none, or the budget is below one block
 
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
     std::uint32_t critical_left_ = 0;    // of these, those that the application calls critical

@@ -63,7 +63,7 @@ void Endpoint::take_back(Peer& peer, std::uint32_t slot) {
     for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
         SentPacket& p = sender.sent[n];
         if (p.lost() || p.message_slot != slot || p.message_generation != outgoing_.generation(slot)) continue;
-        p.loss = SentPacket::Loss::other;
+        p.loss = SentPacket::Loss::held;
         --sender.awaiting;
         sender.in_flight -= Bytes{p.bytes};
         outgoing_[slot].on_lost(p.block);
@@ -90,7 +90,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
             sender.paths.on_rtt(sender.sent[n].path, rtt);
             peer.rtt.sample(rtt);
         }
-        acknowledge(peer, n, ack.ce != nullptr && bit(ack.ce, ack.largest - n), sample);
+        acknowledge(now, peer, n, ack.ce != nullptr && bit(ack.ce, ack.largest - n), sample);
         progress = true;
         newest = n;
     }
@@ -121,7 +121,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
 }
 
 // This packet arrived, with or without congestion experienced.
-void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample& sample) {
+void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, AckSample& sample) {
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
     sender.sent.resolve(number);
@@ -135,7 +135,7 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
     sender.paths.on_acked(p.path, ce);
     if (p.lost()) {
         ++counters_.spurious_losses;
-        widen_tolerance(peer, number);
+        widen_tolerance(now, peer, number);
     }
     if (p.message_slot == SentPacket::no_message) return;
     if (!p.lost()) {
@@ -155,13 +155,15 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
 }
 
 // This packet counted as lost and has arrived: the rule that erred becomes more patient.
-void Endpoint::widen_tolerance(Peer& peer, std::uint64_t number) {
+void Endpoint::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
     SenderState& sender = peer.session->sender;
-    const SentPacket::Loss rule = sender.sent[number].loss;
-    const bool by_overtaking = rule == SentPacket::Loss::overtaken_in_lane || rule == SentPacket::Loss::overtaken;
+    const SentPacket& p = sender.sent[number];
+    if (p.loss == SentPacket::Loss::overdue) peer.answers.note(now, now - p.sent_at);
+    const bool by_overtaking =
+        p.loss == SentPacket::Loss::overtaken_in_lane || p.loss == SentPacket::Loss::overtaken;
     if (!by_overtaking || number < sender.widened_end) return;
     sender.widened_end = sender.sent.next();
-    if (rule == SentPacket::Loss::overtaken_in_lane)
+    if (p.loss == SentPacket::Loss::overtaken_in_lane)
         peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
     else
         peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
@@ -249,7 +251,7 @@ void Endpoint::detect_losses(Time now, Peer& peer) {
         else if (newest.sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n, SentPacket::Loss::overtaken);
         else if (now - p.sent_at >= overdue)
-            declare_lost(peer, n, SentPacket::Loss::other);
+            declare_lost(peer, n, SentPacket::Loss::overdue);
         else
             sender.loss_at = std::min(sender.loss_at, p.sent_at + overdue);
     }

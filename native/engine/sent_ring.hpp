@@ -18,8 +18,8 @@ namespace dlcp {
 struct SentPacket {
     static constexpr std::uint32_t no_message = UINT32_MAX;  // control that asks for an acknowledgement
 
-    // By which rule a packet counts as lost (recovery.cpp); `none`: it does not.
-    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, trimmed, other };
+    // By which rule a packet counts as lost (recovery.cpp); `none`: it does not; `held`: the receiver dropped it.
+    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, overdue, trimmed, held };
 
     Time sent_at{0};
     std::uint32_t message_slot = no_message;

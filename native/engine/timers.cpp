@@ -165,10 +165,11 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
     // A channel loses nothing: its peer is busy, and sending again would make it busier.
     if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
         // Where probes and answers are lost too, waiting for one to get through costs more than sending again.
-        const Duration overdue = peer.rtt.timeout(config_.min_rto);
+        // A peer that was not scheduled for so long before is not sent everything twice.
+        const Duration overdue = std::max(peer.rtt.timeout(config_.min_rto), peer.answers.at(now));
         for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
             if (!sender.sent[n].lost() && now - sender.sent[n].sent_at >= overdue)
-                declare_lost(peer, n, SentPacket::Loss::other);
+                declare_lost(peer, n, SentPacket::Loss::overdue);
         judge_paths(now, peer);  // what all died on one path shows nowhere else
         refresh(peer);
     }

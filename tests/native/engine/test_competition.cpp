@@ -25,7 +25,8 @@ std::int64_t yield(Competition& competition, int rounds, std::int64_t window, Du
 }
 
 Competition::Round round_at(Time now) {
-    return {.now = now, .least = queue, .median = queue, .target = target, .rtt = milliseconds(200), .limited = true};
+    return {
+        .now = now, .least = queue, .median = queue, .target = target, .rtt = milliseconds(200), .limited = true};
 }
 
 }  // namespace
@@ -90,7 +91,8 @@ TEST_CASE("competition: it ends when the queue has been nearly empty, at a mark,
 }
 
 // A link of 50 Mbit/s with a round trip of 2 ms. `others`: who fills its queue to 200 kB, whatever room is left.
-TEST_CASE("competition: a queue of the window's own drains, that of others does not, and only they are competed with") {
+TEST_CASE(
+    "competition: a queue of the window's own drains, that of others does not, and only they are competed with") {
     for (const bool others : {false, true}) {
         EndpointConfig c;
         c.target_delay = target;

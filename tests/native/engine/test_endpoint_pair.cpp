@@ -94,6 +94,31 @@ TEST_CASE("endpoint pair: many packets late at once do not blind the sender to l
     net.check();
 }
 
+TEST_CASE("endpoint pair: a peer that was late before is not sent everything twice when it is late again") {
+    Net net;
+    net.connect_all();
+    std::uint64_t repairs[3] = {};
+    for (std::uint64_t& each : repairs) {
+        const std::uint64_t before = net.world.counters(0).repair_packets_sent;
+        LinkSettings late = plain_link();
+        late.delay = milliseconds(4);
+        net.network().set_way(0, 1, late);
+        net.exchange(message(60'000));
+        net.finish();
+        each = net.world.counters(0).repair_packets_sent - before;
+        net.network().set_way(0, 1, plain_link());
+        // An average has forgotten it after these.
+        for (int i = 0; i < 100; ++i) {
+            net.exchange(message(60'000));
+            net.finish();
+        }
+    }
+    CHECK(repairs[0] > 20);
+    CHECK(repairs[1] < 5);
+    CHECK(repairs[2] < 5);
+    net.check();
+}
+
 TEST_CASE("endpoint pair: a trimmed packet is repaired at once, not after a probe timeout") {
     Net net;
     net.connect_all();

@@ -60,7 +60,7 @@ TEST_CASE("sent ring: it is full a window behind the oldest tracked packet") {
 TEST_CASE("sent ring: a lost packet is watched for a quarter of the window") {
     SentRing ring;
     ring.push(carrying(0));
-    ring[0].loss = SentPacket::Loss::other;
+    ring[0].loss = SentPacket::Loss::overdue;
     for (std::uint64_t i = 1; i < PacketWindow::width / 4; ++i) ring.push(carrying(0));
     ring.trim();
     CHECK(ring.oldest() == 0);
