@@ -152,13 +152,14 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
 }
 
 // The sender states that it had sent every block when it sent a packet that took `delay_ns`. Every block sent before
-// that packet has arrived or is lost by the time a packet of the slowest path would have arrived.
+// that packet has arrived or is lost by the time a packet of the slowest path would have arrived; of most paths a short
+// message has seen few packets, so no less than the quarter of a round trip that senders wait (RFC 8985 section 6.2).
 void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
     m.first_pass_over = true;
     const Peer& peer = *peers_[m.peer];
-    m.settled_at = std::min(m.settled_at, now + peer.session->receiver.delays.straggler_margin(
-                                                    now, delay_ns, m.traffic_class * most_lanes, most_lanes,
-                                                    std::max(peer.rtt.smoothed() * 2, milliseconds(1))));
+    const Duration margin = peer.session->receiver.delays.straggler_margin(
+        now, delay_ns, m.traffic_class * most_lanes, most_lanes, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    m.settled_at = std::min(m.settled_at, now + std::max(margin, peer.rtt.min() / 4));
 }
 
 // Ends a message that may end with blocks missing, or sets the time of the next check.

@@ -66,6 +66,14 @@ def test_credit_keeps_an_incast_s_queue_short() -> None:
     assert deepest["credit"] <= deepest["window"]
 
 
+def test_a_bounded_flow_gives_up_nothing_where_nothing_is_lost() -> None:
+    # Short flows over paths of unequal queues: few of their packets have shown how late the others are.
+    load = ds.permutation(bytes=50_000, loss_ratio=0.3, critical_ratio=0.1)
+    result = ds.Scenario(fabric=ds.FatTree(8), transport=Dlcp(), workload=load, seed=1).run()
+    assert result.ports.packets_dropped.sum() == 0
+    assert result.flows.abandoned_bytes.sum() == 0
+
+
 def test_bounded_flows_under_overload_give_up_droppable_blocks_only() -> None:
     flows = ds.incast(bytes=400_000, senders=12, loss_ratio=0.2, critical_ratio=0.4)
     result = run(flows)
