@@ -159,7 +159,8 @@ void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t 
     const Peer& peer = *peers_[m.peer];
     const Duration margin = peer.session->receiver.delays.straggler_margin(
         now, delay_ns, m.traffic_class * most_lanes, most_lanes, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
-    m.settled_at = std::min(m.settled_at, now + std::max(margin, peer.rtt.min() / 4));
+    const Duration least = peer.rtt.measured() ? peer.rtt.min() / 4 : Duration{0};
+    m.settled_at = std::min(m.settled_at, now + std::max(margin, least));
 }
 
 // Ends a message that may end with blocks missing, or sets the time of the next check.

@@ -14,7 +14,8 @@ namespace dlcp {
 class Lateness {
 public:
     void note(Time now, Duration late) {
-        late_ = std::clamp(late, at(now), most);
+        if (late < at(now)) return;
+        late_ = std::min(late, most);
         noted_ = now;
     }
     Duration at(Time now) const {

@@ -154,8 +154,8 @@ private:
     std::uint16_t block_bytes_ = 0;
     std::uint32_t blocks_ = 0;
     std::uint32_t critical_blocks_ = 0;
-    std::vector<std::uint8_t>
-        importance_;            // per block, but for the one that ends the pass as the application gave it
+    // Per block as the application gave it, but the one that ends the pass is made critical; empty: all critical.
+    std::vector<std::uint8_t> importance_;
     bool all_critical_ = true;  // it gave none, or the budget is below one block
 
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet

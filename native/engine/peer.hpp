@@ -58,8 +58,8 @@ struct Peer {
     Duration reorder_window{0};
     // The same within a lane, in packet numbers (RFC 9002 section 6.1.1).
     std::uint64_t lane_tolerance = 3;
-    // How long after a packet its acknowledgement came that was not awaited so long.
-    Lateness answers;
+    // How long after a packet the acknowledgement came of one that had been declared overdue.
+    Lateness late_answers;
     // Share of packets lost, a moving average in 2^-16.
     std::int32_t loss_share = 0;
     // Length in bytes of the last hello received.

@@ -165,8 +165,10 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
     // A channel loses nothing: its peer is busy, and sending again would make it busier.
     if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
         // Where probes and answers are lost too, waiting for one to get through costs more than sending again.
-        // A peer that was not scheduled for so long before is not sent everything twice.
-        const Duration overdue = std::max(peer.rtt.timeout(config_.min_rto), peer.answers.at(now));
+        // A peer that was not scheduled for so long before is not sent everything twice. But where acknowledgements are
+        // lost they are late by the probes' own intervals, and waiting for longer than these teaches nothing.
+        const Duration estimate = peer.rtt.timeout(config_.min_rto);
+        const Duration overdue = std::clamp(peer.late_answers.at(now), estimate, estimate * (1LL << most_backoff));
         for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
             if (!sender.sent[n].lost() && now - sender.sent[n].sent_at >= overdue)
                 declare_lost(peer, n, SentPacket::Loss::overdue);

@@ -132,7 +132,8 @@ def _is_native(*tensors: Tensor) -> bool:
     """Whether native code moves runs between these."""
     dtype = tensors[0].dtype
     return dtype in (torch.float32, torch.float64) and all(
-        each.dtype == dtype and each.device.type == "cpu" and each.is_contiguous() for each in tensors
+        each.dtype == dtype and each.device.type == "cpu" and each.is_contiguous() and not each.requires_grad
+        for each in tensors
     )
 
 

@@ -1,15 +1,15 @@
-// A window that holds its own beside senders that answer loss alone, such as TCP CUBIC.
+// A window that holds its own beside senders that answer loss alone, such as TCP CUBIC, or hardly that, such as BBR.
 //
-// Who answers delay yields to them until nothing is left: they fill the buffer. It shows: the delay stays where it was
-// while the own window falls, round after round. From then on the window grows and shrinks as CUBIC's (RFC 9438), until
-// a round has seen the queue nearly empty, or for `turn`: then the delay's rule has its chance again, since senders of
-// this kind alone would keep the buffer full for each other (Copa, NSDI'18 section 2.2, has the two modes and tells them
-// apart by the queue's emptying). A switch that marks speaks to all, and none of this happens.
+// Who answers delay yields to them until nothing is left. It shows: the delay stays where it was while the own window
+// falls, round after round. From then on the window grows and shrinks as CUBIC's (RFC 9438), until a round has seen the
+// queue below half the delay's target, or for `turn`: then the delay's rule has its chance again, since senders of this
+// kind alone would keep the buffer full for each other (Copa, NSDI'18 section 2.2, has the two modes and tells them apart
+// by the queue's emptying). A switch that marks or trims speaks to all, and none of this happens.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "engine/units.hpp"
 
@@ -20,7 +20,7 @@ public:
     explicit Competition(std::uint16_t packet_bytes) : packet_(packet_bytes) {}
 
     bool on() const { return on_; }
-    // Switches mark: the delay's rule goes on.
+    // The delay's rule goes on.
     void stop() { on_ = false; }
 
     // A round in which the delay's rule shrank the window is over: bytes before it and after. Returns the window: as the
@@ -31,10 +31,11 @@ public:
             held_window_ = before;
             rounds_ = 0;
         }
-        if (++rounds_ < rounds_yielded || 2 * after > held_window_) return after;
+        if (++rounds_ < rounds_yielded || 2 * after >= held_window_) return after;
         on_ = true;
         end_ = now + turn;
         longest_ = delay;
+        cut_ = false;
         rounds_ = 0;
         begin_epoch(now, held_window_, held_window_);
         return held_window_;
@@ -48,6 +49,7 @@ public:
         Duration target{0};            // of the delay's rule
         Duration rtt{0};
         bool lost = false;
+        bool lossy = false;    // more than chance loses
         bool limited = false;  // by the window, not the application
     };
     // A round in competition is over. Returns the window; on() says whether competition goes on.
@@ -56,23 +58,26 @@ public:
             on_ = false;
             return window;
         }
+        const Duration length = round.now - last_round_;
+        last_round_ = round.now;
         longest_ = std::max(longest_, round.median);
-        if (round.lost && round.median >= longest_ * 3 / 4) {
+        // Loss before a full buffer, or much of it. What left before the last cut was part of the same event.
+        const bool cuts = round.lossy || (round.lost && round.median >= longest_ * 3 / 4);
+        if (cuts && !std::exchange(cut_, cuts)) {
             // Fast convergence: who loses below its last maximum makes room.
-            const std::int64_t most = window < most_ ? window * 17 / 20 : window;
-            window = window * 7 / 10;
+            const std::int64_t most = window < most_ ? window * (10 + kept_tenths) / 20 : window;
+            window = window * kept_tenths / 10;
             begin_epoch(round.now, most, window);
+            longest_ = round.median;
             return window;
         }
-        if (!round.limited) {
-            epoch_ = epoch_ + round.rtt;  // nothing was tried: the curve waits
-            return window;
-        }
-        reno_ += reno_packets * packet_;
-        const double past_s = seconds_of(round.now + round.rtt - epoch_) - peak_s_;
-        const double cubic = static_cast<double>(most_) + cubic_factor * past_s * past_s * past_s * packet_;
+        cut_ = cuts;
+        // The curve waits while nothing is tried.
+        epoch_ = epoch_ + (round.limited ? std::max(length - round.rtt * 2, Duration{0}) : length);
+        if (!round.limited) return window;
+        reno_ += packet_ * 9 / 17;
         // At most half as much again in a round trip.
-        return std::clamp(static_cast<std::int64_t>(std::max(cubic, reno_)), window, window * 3 / 2);
+        return std::clamp(std::max(curve(round.now + round.rtt), reno_), window, window * 3 / 2);
     }
 
 private:
@@ -80,21 +85,34 @@ private:
     // sender that still doubled had sent makes that one's queue longer.
     static constexpr int rounds_yielded = 5;
     static constexpr Duration turn = seconds(20);
-    // RFC 9438, sections 4.1, 4.3 and 4.6: C, beta, and packets that a Reno-friendly window grows in a round trip.
-    static constexpr double cubic_factor = 0.4;
-    static constexpr double kept = 0.7;
-    static constexpr double reno_packets = 3.0 * (1 - kept) / (1 + kept);
+    // RFC 9438, sections 4.1 and 4.6: C = 0.4 packets per s^3, beta = 0.7; a Reno-friendly window then grows by 9/17 of a
+    // packet in a round trip (section 4.3).
+    static constexpr std::int64_t kept_tenths = 7;
+    static constexpr std::int64_t curve_ms_max = 40'000;
 
-    static double seconds_of(Duration duration) { return static_cast<double>(duration.value) / 1e9; }
+    static std::int64_t milliseconds_of(Duration duration) { return duration.value / 1'000'000; }
 
+    // The largest integer of which the cube is no more.
+    static std::int64_t cube_root(std::int64_t value) {
+        std::int64_t root = 0;
+        for (std::int64_t bit = std::int64_t{1} << 20; bit != 0; bit /= 2)
+            if ((root + bit) * (root + bit) * (root + bit) <= value) root += bit;
+        return root;
+    }
     void begin_epoch(Time now, std::int64_t most, std::int64_t window) {
-        epoch_ = now;
+        epoch_ = last_round_ = now;
         most_ = most;
-        reno_ = static_cast<double>(window);
-        peak_s_ = std::cbrt(static_cast<double>(most) / packet_ * (1 - kept) / cubic_factor);
+        reno_ = window;
+        // (most - 0.7 most) / C, in packets and ms^3.
+        peak_ms_ = cube_root(most / packet_ * 750'000'000);
+    }
+    std::int64_t curve(Time at) const {
+        const std::int64_t past_ms =
+            std::clamp(milliseconds_of(at - epoch_) - peak_ms_, -curve_ms_max, curve_ms_max);
+        return most_ + past_ms * past_ms * past_ms / 25'000 * packet_ / 100'000;
     }
 
-    double packet_;  // bytes
+    std::int64_t packet_;  // bytes
     bool on_ = false;
     Time end_{0};
     // Yielding: rounds in a row, and the delay and the window when they began.
@@ -103,10 +121,12 @@ private:
     std::int64_t held_window_ = 0;
     // CUBIC's curve: when it began, the window where it is flat, and after how long; beside it Reno's line.
     Time epoch_{0};
+    Time last_round_{0};
     std::int64_t most_ = 0;
-    double peak_s_ = 0;
-    double reno_ = 0;
-    Duration longest_{0};  // median delay in this competition: a full buffer
+    std::int64_t peak_ms_ = 0;
+    std::int64_t reno_ = 0;
+    Duration longest_{0};  // median delay since the last cut: a full buffer
+    bool cut_ = false;     // the last round was lost in, enough for a cut
 };
 
 }  // namespace dlcp

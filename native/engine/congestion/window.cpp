@@ -61,6 +61,8 @@ public:
         round_ce_ += s.ce_packets;
         if (s.queue_delay.value >= 0 && samples_ < delays_.size()) delays_[samples_++] = s.queue_delay;
         rtt_ = s.rtt;
+        fair_share_ = static_cast<std::int64_t>(s.fair_share.value);
+        network_speaks_ |= s.ce_packets > 0 || s.trimmed;
         limited_ |= is_full(s);
 
         adapt(s);
@@ -77,6 +79,7 @@ public:
         if (timeouts == 2) {
             window_ /= 2;
             slow_start_ = true;
+            competition_.stop();
             clamp();
         }
     }
@@ -128,6 +131,7 @@ private:
         if (lost_too_much && period_.limited && period_.acked < window_) {
             window_ = period_.acked;
             slow_start_ = false;
+            competition_.stop();
             settled_at_ = s.now + length;
         }
         period_ = {};
@@ -161,17 +165,17 @@ private:
         const std::int64_t before = window_;
         bool yielded = false;
 
-        if (round_ce_ > 0) competition_.stop();
-        if (competition_.on()) {
-            if (samples_ > 0)
-                window_ = competition_.end_round({.now = now,
-                                                  .least = least,
-                                                  .median = delay,
-                                                  .target = target_,
-                                                  .rtt = rtt_,
-                                                  .lost = round_lost_ > 0,
-                                                  .limited = limited_},
-                                                 window_);
+        if (network_speaks_) competition_.stop();
+        if (competition_.on() && samples_ > 0) {
+            window_ = competition_.end_round({.now = now,
+                                              .least = least,
+                                              .median = delay,
+                                              .target = target_,
+                                              .rtt = rtt_,
+                                              .lost = round_lost_ > 0,
+                                              .lossy = lossy,
+                                              .limited = limited_},
+                                             window_);
         } else if (now < settled_at_) {
             // These answers are about what was in flight when the window was adapted.
         } else if (round_ce_ > 0 && !marks_without_queue) {
@@ -184,7 +188,11 @@ private:
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
             slow_start_ = false;
-            yielded = true;
+            yielded = limited_ && !network_speaks_;
+            // The kernel's TCP keeps a super-packet in the local queue, whatever the delay: a window that yields
+            // more starves beside it. Below its share it grows by a packet, as it does without a queue.
+            if (!network_speaks_ && round_lost_ == 0)
+                window_ = std::max(window_, std::min(before + (limited_ ? datagram_ : 0), fair_share_));
         } else if (round_lost_ > 0 && delay * 4 > target_) {
             // Loss with a queue before it may mean a full buffer smaller than the target: reduce, as senders with more
             // loss do. 0.7 is CUBIC's factor (RFC 9438 section 4.6). A stray loss says little, and reducing costs
@@ -211,6 +219,7 @@ private:
             const std::int64_t half = target.value / 2;
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
+        clamp();
         if (yielded)
             window_ = competition_.yielded(now, delay, before, window_);
         else
@@ -250,6 +259,8 @@ private:
     std::int64_t window_;
     std::int64_t max_window_;
     Rate line_rate_;
+    std::int64_t fair_share_ = 0;
+    bool network_speaks_ = false;  // it has marked or trimmed
     bool slow_start_ = true;
     bool limited_ = false;       // the window, not the application, limited this round
     bool had_no_queue_ = false;  // in the last round

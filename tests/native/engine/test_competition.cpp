@@ -90,36 +90,87 @@ TEST_CASE("competition: it ends when the queue has been nearly empty, at a mark,
     }
 }
 
-// A link of 50 Mbit/s with a round trip of 2 ms. `others`: who fills its queue to 200 kB, whatever room is left.
-TEST_CASE(
-    "competition: a queue of the window's own drains, that of others does not, and only they are competed with") {
-    for (const bool others : {false, true}) {
+namespace {
+
+// A window control at a link of 50 Mbit/s with a round trip of 2 ms, round by round.
+struct Fluid {
+    static constexpr double bytes_per_ns = 50e6 / 8e9;
+
+    explicit Fluid(std::uint64_t initial_window) {
         EndpointConfig c;
         c.target_delay = target;
-        c.initial_window = Bytes{64'000};
-        const std::unique_ptr<CongestionControl> control = make_window_control(c, packet, milliseconds(2));
-        constexpr double bytes_per_ns = 50e6 / 8e9;
-        Time now{0};
-        Duration longest{0};
-        for (int i = 0; i < 400; ++i) {
-            const auto window = static_cast<std::int64_t>(control->window({}).value);
-            const double own = std::max(0.0, static_cast<double>(window) - 2e6 * bytes_per_ns);
-            const double queued = others ? std::max(own, 200'000.0) : own;
+        c.initial_window = Bytes{initial_window};
+        control = make_window_control(c, packet, milliseconds(2));
+    }
+    std::int64_t window() const { return static_cast<std::int64_t>(control->window({}).value); }
+
+    // Others hold at least `others` bytes of the queue's, whatever room is left.
+    void rounds(int count, double others, double filled = 1.0, std::uint32_t marked = 0) {
+        for (int i = 0; i < count; ++i) {
+            const double own = std::max(0.0, static_cast<double>(window()) - 2e6 * bytes_per_ns);
             AckSample s;
-            s.queue_delay = Duration{static_cast<std::int64_t>(queued / bytes_per_ns)};
+            s.queue_delay = Duration{static_cast<std::int64_t>(std::max(own, others) / bytes_per_ns)};
             s.base_rtt = milliseconds(2);
             s.rtt = s.base_rtt + s.queue_delay;
             now = now + s.rtt;
             s.now = now;
-            s.acked = s.in_flight = Bytes{static_cast<std::uint64_t>(window)};
-            s.acked_packets = static_cast<std::uint32_t>(window / packet);
+            s.acked = s.in_flight = Bytes{static_cast<std::uint64_t>(static_cast<double>(window()) * filled)};
+            s.acked_packets = static_cast<std::uint32_t>(s.acked.value / packet);
+            s.ce_packets = marked;
+            s.fair_share = fair_share;
             s.round_over = true;
             control->on_ack(s);
-            if (i > 300) longest = std::max(longest, s.queue_delay);
+            delay = s.queue_delay;
         }
-        if (others)
-            CHECK(control->window({}).value > 64'000);
-        else
-            CHECK(longest < target * 3);
     }
+
+    std::unique_ptr<CongestionControl> control;
+    Bytes fair_share{0};
+    Duration delay{0};
+    Time now{0};
+};
+
+}  // namespace
+
+TEST_CASE("competition: a queue of the window's own drains, and is not competed with") {
+    Fluid fluid(64'000);
+    fluid.rounds(400, 0);
+    CHECK(fluid.delay < target * 3);
+}
+
+TEST_CASE("competition: a queue that others hold is competed with, once the window has yielded in vain") {
+    Fluid fluid(64'000);
+    fluid.rounds(400, 200'000);
+    CHECK(fluid.window() > 150'000);
+    // Two probes without an answer: another network.
+    const std::int64_t before = fluid.window();
+    fluid.control->on_timeout(2);
+    CHECK(fluid.window() == before / 2);
+    fluid.rounds(2, 200'000);
+    CHECK(fluid.window() < before / 2);
+}
+
+TEST_CASE("competition: who has nothing to yield, sends little, or is marked does not compete") {
+    Fluid least(2 * packet);
+    least.rounds(400, 200'000);
+    CHECK(least.window() == 2 * packet);
+    Fluid sparse(64'000);
+    sparse.rounds(400, 200'000, 0.1);
+    CHECK(sparse.window() == 2 * packet);
+    Fluid marked(64'000);
+    marked.rounds(1, 200'000, 1.0, 1);
+    marked.rounds(400, 200'000);
+    CHECK(marked.window() == 2 * packet);
+}
+
+TEST_CASE("window control: beside others delay leaves it its fair share, unless a switch marks") {
+    Fluid beside(64'000);
+    beside.fair_share = Bytes{40'000};
+    beside.rounds(4, 70'000);
+    CHECK(beside.window() >= 40'000);
+    Fluid marked(64'000);
+    marked.fair_share = Bytes{40'000};
+    marked.rounds(1, 70'000, 1.0, 1);
+    marked.rounds(20, 70'000);
+    CHECK(marked.window() < 10'000);
 }
