@@ -1,8 +1,8 @@
 """An all-reduce and a foreign TCP connection on one slow link: what each gets, Gloo in dlcp's place beside it.
 
 Two hosts with a rank each share a link with one connection of CUBIC or BBR that sends both ways all the time. What
-arrived of it, all the time, stands beside what all-reduces carried while they ran, headers left out of both. Gloo's TCP is
-CUBIC. The kernel needs tcp_bbr.
+arrived of it, all the time, stands beside what all-reduces carried while they ran, headers left out of both. Gloo's TCP
+is CUBIC. The kernel needs tcp_bbr.
 """
 
 from __future__ import annotations

@@ -157,8 +157,9 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
 void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
     m.first_pass_over = true;
     const Peer& peer = *peers_[m.peer];
-    const Duration margin = peer.session->receiver.delays.straggler_margin(
-        now, delay_ns, m.traffic_class * most_lanes, most_lanes, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    const Duration margin =
+        peer.session->receiver.delays.straggler_margin(now, delay_ns, m.traffic_class * most_lanes, most_lanes,
+                                                       std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
     const Duration least = peer.rtt.measured() ? peer.rtt.min() / 4 : Duration{0};
     m.settled_at = std::min(m.settled_at, now + std::max(margin, least));
 }
