@@ -342,7 +342,6 @@ private:
     void fire_session(Time now, Peer& peer);
     void probe_unanswered(Time now, Peer& peer);
     Duration probe_timeout(const Peer& peer) const;
-    Bytes fair_share(const Peer& peer) const;
 
     EndpointConfig config_;
     Counters counters_;

@@ -114,7 +114,6 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     sample.rtt = peer.rtt.smoothed();
     sample.base_rtt = peer.rtt.measured() ? peer.rtt.min() : Duration{0};
-    sample.fair_share = fair_share(peer);
     report(peer, sample);
     if (sender.paths.due()) judge_paths(now, peer);
     refresh(peer);
@@ -168,16 +167,6 @@ void Endpoint::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
         peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
     else
         peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
-}
-
-// What the kernel's TCP keeps in flight beside others: a super-packet in the local queue, which is what may be in flight
-// before anything is known, and half as much on the way. Shared by the senders that meet at the receiver, whose number its
-// credit tells, and by the peers that this endpoint talks to.
-Bytes Endpoint::fair_share(const Peer& peer) const {
-    const std::uint64_t there =
-        config_.receive_buffer.value / std::max<std::uint64_t>(peer.session->sender.credit.value, 1);
-    const std::uint64_t share = config_.initial_window.value * 3 / 2;
-    return Bytes{share / std::max<std::uint64_t>({there, senders_.size(), 1})};
 }
 
 // A moving average over some 256 packets.

@@ -63,7 +63,10 @@ public:
         longest_ = std::max(longest_, round.median);
         // Loss before a full buffer, or much of it. What left before the last cut was part of the same event.
         const bool cuts = round.lossy || (round.lost && round.median >= longest_ * 3 / 4);
-        if (cuts && !std::exchange(cut_, cuts)) {
+        const bool same_event = std::exchange(cut_, false);
+        if (cuts && same_event) return window;
+        if (cuts) {
+            cut_ = true;
             // Fast convergence: who loses below its last maximum makes room.
             const std::int64_t most = window < most_ ? window * (10 + kept_tenths) / 20 : window;
             window = window * kept_tenths / 10;
@@ -71,7 +74,6 @@ public:
             longest_ = round.median;
             return window;
         }
-        cut_ = cuts;
         // The curve waits while nothing is tried.
         epoch_ = epoch_ + (round.limited ? std::max(length - round.rtt * 2, Duration{0}) : length);
         if (!round.limited) return window;
@@ -88,7 +90,7 @@ private:
     // RFC 9438, sections 4.1 and 4.6: C = 0.4 packets per s^3, beta = 0.7; a Reno-friendly window then grows by 9/17 of a
     // packet in a round trip (section 4.3).
     static constexpr std::int64_t kept_tenths = 7;
-    static constexpr std::int64_t curve_ms_max = 40'000;
+    static constexpr std::int64_t curve_ms_max = 40'000;  // twice the turn
 
     static std::int64_t milliseconds_of(Duration duration) { return duration.value / 1'000'000; }
 
@@ -103,12 +105,11 @@ private:
         epoch_ = last_round_ = now;
         most_ = most;
         reno_ = window;
-        // (most - 0.7 most) / C, in packets and ms^3.
+        // (most - 0.7 most) / C, in packets and ms^3: the curve begins at 0.7 most, and a window above it waits.
         peak_ms_ = cube_root(most / packet_ * 750'000'000);
     }
     std::int64_t curve(Time at) const {
-        const std::int64_t past_ms =
-            std::clamp(milliseconds_of(at - epoch_) - peak_ms_, -curve_ms_max, curve_ms_max);
+        const std::int64_t past_ms = std::min(milliseconds_of(at - epoch_) - peak_ms_, curve_ms_max);
         return most_ + past_ms * past_ms * past_ms / 25'000 * packet_ / 100'000;
     }
 
@@ -126,7 +127,7 @@ private:
     std::int64_t peak_ms_ = 0;
     std::int64_t reno_ = 0;
     Duration longest_{0};  // median delay since the last cut: a full buffer
-    bool cut_ = false;     // the last round was lost in, enough for a cut
+    bool cut_ = false;     // in the last round
 };
 
 }  // namespace dlcp

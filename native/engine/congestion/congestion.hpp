@@ -26,7 +26,6 @@ struct AckSample {
     Duration rtt{0};               // smoothed
     Duration base_rtt{0};          // the shortest of the session
     Duration queue_delay{-1};      // median one-way delay above its minimum; negative: no sample
-    Bytes fair_share{0};           // may be in flight whatever the delay, where no switch marks or trims
     bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };
 

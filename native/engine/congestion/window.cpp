@@ -61,8 +61,7 @@ public:
         round_ce_ += s.ce_packets;
         if (s.queue_delay.value >= 0 && samples_ < delays_.size()) delays_[samples_++] = s.queue_delay;
         rtt_ = s.rtt;
-        fair_share_ = static_cast<std::int64_t>(s.fair_share.value);
-        network_speaks_ |= s.ce_packets > 0 || s.trimmed;
+        if (s.ce_packets > 0 || s.trimmed) spoke_until_ = s.now + spoken_for;
         limited_ |= is_full(s);
 
         adapt(s);
@@ -162,20 +161,23 @@ private:
         const bool no_queue = delay.value >= 0 && delay < target_ / 8 && round_ce_ == 0 && round_lost_ == 0;
         const bool marks_without_queue = delay.value >= 0 && delay < base_rtt_ * 3 / 4;
 
+        // Switches that mark or trim say when a queue is too long; where none does, others may hold it.
+        const bool network_speaks = now < spoke_until_;
         const std::int64_t before = window_;
         bool yielded = false;
 
-        if (network_speaks_) competition_.stop();
-        if (competition_.on() && samples_ > 0) {
-            window_ = competition_.end_round({.now = now,
-                                              .least = least,
-                                              .median = delay,
-                                              .target = target_,
-                                              .rtt = rtt_,
-                                              .lost = round_lost_ > 0,
-                                              .lossy = lossy,
-                                              .limited = limited_},
-                                             window_);
+        if (network_speaks) competition_.stop();
+        if (competition_.on()) {
+            if (samples_ > 0)
+                window_ = competition_.end_round({.now = now,
+                                                  .least = least,
+                                                  .median = delay,
+                                                  .target = target_,
+                                                  .rtt = rtt_,
+                                                  .lost = round_lost_ > 0,
+                                                  .lossy = lossy,
+                                                  .limited = limited_},
+                                                 window_);
         } else if (now < settled_at_) {
             // These answers are about what was in flight when the window was adapted.
         } else if (round_ce_ > 0 && !marks_without_queue) {
@@ -188,11 +190,7 @@ private:
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
             slow_start_ = false;
-            yielded = limited_ && !network_speaks_;
-            // The kernel's TCP keeps a super-packet in the local queue, whatever the delay: a window that yields
-            // more starves beside it. Below its share it grows by a packet, as it does without a queue.
-            if (!network_speaks_ && round_lost_ == 0)
-                window_ = std::max(window_, std::min(before + (limited_ ? datagram_ : 0), fair_share_));
+            yielded = limited_ && !network_speaks;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
             // Loss with a queue before it may mean a full buffer smaller than the target: reduce, as senders with more
             // loss do. 0.7 is CUBIC's factor (RFC 9438 section 4.6). A stray loss says little, and reducing costs
@@ -220,7 +218,7 @@ private:
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
         clamp();
-        if (yielded)
+        if (yielded && window_ < before)
             window_ = competition_.yielded(now, delay, before, window_);
         else
             competition_.not_yielded();
@@ -233,6 +231,8 @@ private:
     }
     void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
 
+    // A switch that has marked or trimmed is counted on for so long.
+    static constexpr Duration spoken_for = seconds(20);
     static constexpr std::int64_t loss_ignored = (1 << 16) / 50;
     // A share of so few packets means little: three of a hundred may be chance, and so may three of four.
     static constexpr std::int64_t few_packets = 4;
@@ -259,8 +259,7 @@ private:
     std::int64_t window_;
     std::int64_t max_window_;
     Rate line_rate_;
-    std::int64_t fair_share_ = 0;
-    bool network_speaks_ = false;  // it has marked or trimmed
+    Time spoke_until_{INT64_MIN / 2};
     bool slow_start_ = true;
     bool limited_ = false;       // the window, not the application, limited this round
     bool had_no_queue_ = false;  // in the last round

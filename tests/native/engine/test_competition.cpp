@@ -71,10 +71,36 @@ TEST_CASE("competition: the window grows along CUBIC's curve, and keeps seven te
     full.lost = true;
     CHECK(competition.end_round(full, window) == window * 7 / 10);
     // Chance takes a packet elsewhere: at half the delay the buffer is not full.
-    Competition::Round chance = round_at(now + milliseconds(40));
-    chance.lost = true;
+    Competition::Round chance = round_at(now + milliseconds(400));
     chance.median = queue / 2;
+    CHECK(competition.end_round(round_at(now + milliseconds(220)), 80'000) >= 80'000);
+    chance.lost = true;
     CHECK(competition.end_round(chance, 80'000) >= 80'000);
+    // Much of a round lost is no chance.
+    chance.lossy = true;
+    CHECK(competition.end_round(chance, 80'000) == 56'000);
+}
+
+TEST_CASE(
+    "competition: loss that lasts cuts every second round, since what was sent before a cut is lost after it") {
+    Competition competition(packet);
+    std::int64_t window = yield(competition, 5, 64'000);
+    for (int i = 1; i <= 6; ++i) {
+        Competition::Round full = round_at(Time{0} + milliseconds(200 * i));
+        full.lost = true;
+        const std::int64_t before = window;
+        window = competition.end_round(full, window);
+        CHECK(window == (i % 2 == 1 ? before * 7 / 10 : before));
+    }
+}
+
+TEST_CASE("competition: idle time does not count on the curve") {
+    Competition competition(packet);
+    const std::int64_t window = yield(competition, 5, 64'000);
+    Competition::Round idle = round_at(Time{0} + seconds(8));
+    idle.limited = false;
+    CHECK(competition.end_round(idle, window) == window);
+    CHECK(competition.end_round(round_at(Time{0} + milliseconds(8200)), window) == window + 9 * packet / 17);
 }
 
 TEST_CASE("competition: it ends when the queue has been nearly empty, at a mark, and after its turn") {
@@ -117,7 +143,6 @@ struct Fluid {
             s.acked = s.in_flight = Bytes{static_cast<std::uint64_t>(static_cast<double>(window()) * filled)};
             s.acked_packets = static_cast<std::uint32_t>(s.acked.value / packet);
             s.ce_packets = marked;
-            s.fair_share = fair_share;
             s.round_over = true;
             control->on_ack(s);
             delay = s.queue_delay;
@@ -125,7 +150,6 @@ struct Fluid {
     }
 
     std::unique_ptr<CongestionControl> control;
-    Bytes fair_share{0};
     Duration delay{0};
     Time now{0};
 };
@@ -142,6 +166,12 @@ TEST_CASE("competition: a queue that others hold is competed with, once the wind
     Fluid fluid(64'000);
     fluid.rounds(400, 200'000);
     CHECK(fluid.window() > 150'000);
+    // A switch that marks ends it.
+    Fluid marks(64'000);
+    marks.rounds(400, 200'000);
+    marks.rounds(1, 200'000, 1.0, 1);
+    marks.rounds(10, 200'000);
+    CHECK(marks.window() < 20'000);
     // Two probes without an answer: another network.
     const std::int64_t before = fluid.window();
     fluid.control->on_timeout(2);
@@ -161,16 +191,4 @@ TEST_CASE("competition: who has nothing to yield, sends little, or is marked doe
     marked.rounds(1, 200'000, 1.0, 1);
     marked.rounds(400, 200'000);
     CHECK(marked.window() == 2 * packet);
-}
-
-TEST_CASE("window control: beside others delay leaves it its fair share, unless a switch marks") {
-    Fluid beside(64'000);
-    beside.fair_share = Bytes{40'000};
-    beside.rounds(4, 70'000);
-    CHECK(beside.window() >= 40'000);
-    Fluid marked(64'000);
-    marked.fair_share = Bytes{40'000};
-    marked.rounds(1, 70'000, 1.0, 1);
-    marked.rounds(20, 70'000);
-    CHECK(marked.window() < 10'000);
 }
