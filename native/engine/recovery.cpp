@@ -114,6 +114,8 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     sample.rtt = peer.rtt.smoothed();
     sample.base_rtt = peer.rtt.measured() ? peer.rtt.min() : Duration{0};
+    // The receiver divides its buffer, which is about as large as this one, among those that it hears from.
+    sample.alone = senders_.size() <= 1 && sender.credit.value > config_.receive_buffer.value / 2;
     report(peer, sample);
     if (sender.paths.due()) judge_paths(now, peer);
     refresh(peer);

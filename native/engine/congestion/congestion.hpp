@@ -26,6 +26,7 @@ struct AckSample {
     Duration rtt{0};               // smoothed
     Duration base_rtt{0};          // the shortest of the session
     Duration queue_delay{-1};      // median one-way delay above its minimum; negative: no sample
+    bool alone = false;            // no other session of ours is known to share the path's ends
     bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };
 

@@ -23,7 +23,8 @@
 // base round trip and the target, which is how long packets stand in queues: answers about trimmed packets overtake
 // those about packets that wait, and a round that they end has hardly begun.
 //
-// Where yielding to a queue has no effect, others fill it, and the window competes with them (competition.hpp).
+// Where yielding to a queue has no effect, others fill it, and the window competes with them (competition.hpp). Where
+// several of our own sessions meet it never does: the queue may be theirs.
 //
 // Loss alone is not congestion here. Without a queue, up to 2 % per round is ignored (random loss on Ethernet, and
 // losses that the path set answers by leaving a path). Above that the window shrinks by the lost share, which protects
@@ -61,6 +62,7 @@ public:
         round_ce_ += s.ce_packets;
         if (s.queue_delay.value >= 0 && samples_ < delays_.size()) delays_[samples_++] = s.queue_delay;
         rtt_ = s.rtt;
+        alone_ = s.alone;
         if (s.ce_packets > 0 || s.trimmed) spoke_until_ = s.now + spoken_for;
         limited_ |= is_full(s);
 
@@ -190,7 +192,7 @@ private:
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
             slow_start_ = false;
-            yielded = limited_ && !network_speaks;
+            yielded = limited_ && alone_ && !network_speaks;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
             // Loss with a queue before it may mean a full buffer smaller than the target: reduce, as senders with more
             // loss do. 0.7 is CUBIC's factor (RFC 9438 section 4.6). A stray loss says little, and reducing costs
@@ -259,6 +261,7 @@ private:
     std::int64_t window_;
     std::int64_t max_window_;
     Rate line_rate_;
+    bool alone_ = false;
     Time spoke_until_{INT64_MIN / 2};
     bool slow_start_ = true;
     bool limited_ = false;       // the window, not the application, limited this round

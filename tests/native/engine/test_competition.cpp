@@ -143,6 +143,7 @@ struct Fluid {
             s.acked = s.in_flight = Bytes{static_cast<std::uint64_t>(static_cast<double>(window()) * filled)};
             s.acked_packets = static_cast<std::uint32_t>(s.acked.value / packet);
             s.ce_packets = marked;
+            s.alone = alone;
             s.round_over = true;
             control->on_ack(s);
             delay = s.queue_delay;
@@ -150,6 +151,7 @@ struct Fluid {
     }
 
     std::unique_ptr<CongestionControl> control;
+    bool alone = true;
     Duration delay{0};
     Time now{0};
 };
@@ -191,4 +193,9 @@ TEST_CASE("competition: who has nothing to yield, sends little, or is marked doe
     marked.rounds(1, 200'000, 1.0, 1);
     marked.rounds(400, 200'000);
     CHECK(marked.window() == 2 * packet);
+    // Others of its kind send to the same receiver.
+    Fluid together(64'000);
+    together.alone = false;
+    together.rounds(400, 200'000);
+    CHECK(together.window() == 2 * packet);
 }
