@@ -9,7 +9,7 @@
 #define ETHERNET_BYTES 14
 #define UDP_BYTES 8
 #define PROTOCOL_UDP 17
-#define DLCP_VERSION 1
+#define DLCP_VERSION 2
 #define DLCP_PATH_OFFSET 6 /* native/engine/wire.hpp */
 #define NO_PATH 0x10000
 

@@ -27,8 +27,9 @@
 #define UDP_BYTES 8
 #define PROTOCOL_UDP 17
 #define DLCP_BYTES 64
-#define DLCP_VERSION 1
+#define DLCP_VERSION 2
 #define DLCP_DATA 1
+#define DLCP_SHORT_DATA 4
 #define DLCP_AUTHENTICATED 0x02 /* flags: native/engine/wire.hpp */
 #define DLCP_TRIMMED 0x80
 #define DLCP_TAG_BYTES 16
@@ -98,12 +99,14 @@ static __always_inline __u32 importance(struct __sk_buff *skb, __u32 udp)
 	    bpf_skb_load_bytes(skb, udp + UDP_BYTES, header, 8) < 0 ||
 	    bpf_skb_load_bytes(skb, udp + UDP_BYTES + DLCP_PAYLOAD_OFFSET, payload, 2) < 0)
 		return UNKNOWN_IMPORTANCE;
+	udp_bytes = length[0] << 8 | length[1];
+	if (header[0] == DLCP_VERSION && header[1] == DLCP_SHORT_DATA && udp_bytes >= UDP_BYTES + DLCP_BYTES)
+		return header[4];
 	if (header[0] != DLCP_VERSION || header[1] != DLCP_DATA)
 		return UNKNOWN_IMPORTANCE;
 	expected = UDP_BYTES + DLCP_BYTES + (payload[0] << 8 | payload[1]);
 	if (header[2] & DLCP_AUTHENTICATED)
 		expected += DLCP_TAG_BYTES;
-	udp_bytes = length[0] << 8 | length[1];
 	if (header[2] & DLCP_TRIMMED ? udp_bytes > expected : udp_bytes != expected)
 		return UNKNOWN_IMPORTANCE;
 	return header[4];

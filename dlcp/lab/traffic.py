@@ -29,6 +29,7 @@ from dlcp.checks import integer
 from dlcp.lab.fault import FabricError
 
 PORT = 7700
+_VERSION = 2
 _HEADER = struct.Struct(">BBBBBxH50xH4x")  # version, type, flags, class, importance, path, payload_bytes
 assert _HEADER.size == 64
 _NUMBERS = struct.Struct(">HI")  # stream and packet
@@ -91,7 +92,9 @@ def send(
     padding = bytes(payload_bytes - _NUMBERS.size)
     headers = [
         [
-            _HEADER.pack(stream.dlcp, 1, 0, stream.dscp >> 3, stream.importance, path, payload_bytes)
+            _HEADER.pack(
+                _VERSION if stream.dlcp else 0, 1, 0, stream.dscp >> 3, stream.importance, path, payload_bytes
+            )
             for path in range(stream.paths)
         ]
         for stream in streams

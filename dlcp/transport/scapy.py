@@ -46,10 +46,12 @@ except ImportError as error:
         "dlcp.transport.scapy needs scapy: pip install '.[scapy]' in a checkout of dlcp"
     ) from error
 
+VERSION = 2
 HEADER_BYTES = 64
+SHORT_HEADER_BYTES = 32
 TAG_BYTES = 16
-DATA, CONTROL, HELLO = 1, 2, 3
-TYPES = {DATA: "data", CONTROL: "control", HELLO: "hello"}
+DATA, CONTROL, HELLO, SHORT_DATA = 1, 2, 3, 4
+TYPES = {DATA: "data", CONTROL: "control", HELLO: "hello", SHORT_DATA: "short_data"}
 # Lowest bit first.
 FLAGS = [
     "critical",
@@ -119,9 +121,14 @@ def recognise(packets: Packets) -> Packets:
 
 
 def looks_like_dlcp(payload: bytes) -> bool:
-    """True if version, type, flags, class and length of a UDP payload are as in a dlcp packet."""
+    """True if version, type, flags, class and length of a UDP payload are as in a dlcp packet.
+
+    A short header states no length, so any that holds header and tag is right.
+    """
     if not _header_is_plausible(payload):
         return False
+    if payload[1] == SHORT_DATA:
+        return bool(payload[2] & TRIMMED) or len(payload) >= _least_bytes(payload)
     return (
         len(payload) <= _whole_bytes(payload)
         if payload[2] & TRIMMED
@@ -156,17 +163,18 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _header_is_plausible(payload: bytes) -> bool:
-    if len(payload) < HEADER_BYTES:
+    if len(payload) < SHORT_HEADER_BYTES:
         return False
     version, kind, flags, traffic_class = payload[:4]
     if (
-        version != 1
+        version != VERSION
         or kind not in TYPES
+        or len(payload) < _header_bytes(payload)
         or flags & RESERVED
         or flags & (ENCRYPTED | AUTHENTICATED) == ENCRYPTED
     ):
         return False
-    if kind == DATA:
+    if kind in (DATA, SHORT_DATA):
         return traffic_class < CONTROL_CLASS
     return traffic_class == CONTROL_CLASS and not flags & TRIMMED
 
@@ -175,13 +183,23 @@ def _is_cut(load: bytes, udp_length: int | None) -> bool:
     """True for a plausible header whose end the capture did not take (tcpdump -s), as UDP's own length says."""
     if udp_length is None or len(load) >= udp_length - 8 or not _header_is_plausible(load):
         return False
+    if load[1] == SHORT_DATA:
+        return udp_length - 8 >= _least_bytes(load)
     return udp_length - 8 == _whole_bytes(load)
 
 
+def _header_bytes(header: bytes) -> int:
+    return SHORT_HEADER_BYTES if header[1] == SHORT_DATA else HEADER_BYTES
+
+
+def _least_bytes(header: bytes) -> int:
+    """Length of an untrimmed datagram with this header and no payload."""
+    return _header_bytes(header) + (TAG_BYTES if header[2] & AUTHENTICATED else 0)
+
+
 def _whole_bytes(header: bytes) -> int:
-    """Length of the untrimmed datagram, as its header says."""
-    payload_bytes = int.from_bytes(header[58:60], "big")
-    return HEADER_BYTES + payload_bytes + (TAG_BYTES if header[2] & AUTHENTICATED else 0)
+    """Length of the untrimmed datagram, as its long header says."""
+    return _least_bytes(header) + int.from_bytes(header[58:60], "big")
 
 
 # --- frames -----------------------------------------------------------------------------------------------
@@ -559,20 +577,33 @@ class DLCPBlock(Raw):
 # --- the header -------------------------------------------------------------------------------------------
 
 
-class DLCP(Packet):
-    """The 64-byte header and, behind the payload on the wire, the authentication tag."""
-
-    name = "dlcp"
-    match_subclass = True
-    fields_desc = [
-        ByteField("version", 1),
-        ByteEnumField("type", DATA, TYPES),
+def _first_fields(packet_type: int) -> list[Any]:
+    """What both headers start with."""
+    return [
+        ByteField("version", VERSION),
+        ByteEnumField("type", packet_type, TYPES),
         FlagsField("flags", 0, 8, FLAGS),
         ByteField("traffic_class", 0),
         ByteField("importance", 0),
         ByteField("key_epoch", 0),
         ShortField("path", 0),
         IntField("job", 0),
+    ]
+
+
+_AUTH_TAG = ConditionalField(
+    XStrFixedLenField("auth_tag", bytes(TAG_BYTES), TAG_BYTES), lambda p: bool(p.flags.authenticated)
+)
+
+
+class DLCP(Packet):
+    """The 64-byte header and, behind the payload on the wire, the authentication tag."""
+
+    name = "dlcp"
+    match_subclass = True
+    header_bytes = HEADER_BYTES
+    fields_desc = [
+        *_first_fields(DATA),
         IntField("source_rank", 0),
         XIntField("session", 0),
         IntField("timestamp_ns", 0),
@@ -586,16 +617,17 @@ class DLCP(Packet):
         ShortField("payload_bytes", None),
         ShortField("budget", 0),
         ShortField("deadline", 0),
-        ConditionalField(
-            XStrFixedLenField("auth_tag", bytes(TAG_BYTES), TAG_BYTES), lambda p: bool(p.flags.authenticated)
-        ),
+        _AUTH_TAG,
     ]
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_: Any, **__: Any) -> type[Packet]:
-        """DLCP, DLCPShortened if the end is missing, Raw if this is something else."""
+        """DLCP, DLCPShort, either's Shortened if the end is missing, Raw if this is something else."""
         if _pkt is None or not issubclass(cls, DLCP):
             return cls
+        if _header_is_plausible(_pkt) and _pkt[1] == SHORT_DATA:
+            whole = not _pkt[2] & TRIMMED and len(_pkt) >= _least_bytes(_pkt)
+            return DLCPShort if whole else DLCPShortShortened
         if not _header_is_plausible(_pkt) or len(_pkt) > _whole_bytes(_pkt):
             return Raw
         return DLCP if len(_pkt) == _whole_bytes(_pkt) else DLCPShortened
@@ -604,7 +636,7 @@ class DLCP(Packet):
         """Fetches the tag from behind the payload, since scapy reads a layer's own bytes first."""
         if not s[2] & AUTHENTICATED:
             return s
-        return s[:HEADER_BYTES] + s[-TAG_BYTES:] + s[HEADER_BYTES:-TAG_BYTES]
+        return s[: self.header_bytes] + s[-TAG_BYTES:] + s[self.header_bytes : -TAG_BYTES]
 
     def post_dissect(self, s: bytes) -> bytes:
         """Drops scapy's copy of the layer's bytes, which has the tag in the wrong place."""
@@ -613,23 +645,28 @@ class DLCP(Packet):
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         """Frames where they can be read."""
-        return DLCPBlock if self.type == DATA or self.flags.encrypted else DLCPFrames
+        return DLCPBlock if self.type in (DATA, SHORT_DATA) or self.flags.encrypted else DLCPFrames
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fills in the payload's length and moves the tag behind the payload."""
-        if self.payload_bytes is None:
+        if self.header_bytes == HEADER_BYTES and self.payload_bytes is None:
             pkt = pkt[:58] + struct.pack(">H", len(pay)) + pkt[60:]
-        return pkt[:HEADER_BYTES] + pay + pkt[HEADER_BYTES:]
+        return pkt[: self.header_bytes] + pay + pkt[self.header_bytes :]
+
+    def whence(self) -> str:
+        """Who sent it."""
+        return f"from rank {self.source_rank}"
+
+    def extent(self) -> str:
+        """Of how many blocks, and how long."""
+        return f" of {block_count(self.message_bytes, self.block_bytes)}, {self.payload_bytes} bytes"
 
     def mysummary(self) -> Any:
         """Who sent what, and what is special about it."""
-        text = f"dlcp {TYPES.get(self.type, self.type)} #{self.packet_number} from rank {self.source_rank}"
-        if self.type == DATA:
-            blocks = block_count(self.message_bytes, self.block_bytes)
+        text = f"dlcp {TYPES.get(self.type, self.type)} #{self.packet_number} {self.whence()}"
+        if self.type in (DATA, SHORT_DATA):
             value = "critical" if self.flags.critical else f"importance {self.importance}"
-            text += (
-                f" message {self.message_id} block {self.block_index} of {blocks}, {self.payload_bytes} bytes"
-            )
+            text += f" message {self.message_id} block {self.block_index}{self.extent()}"
             text += f" {value} class {self.traffic_class}"
         special = [str(n) for n in FLAGS if n != "critical" and getattr(self.flags, n)]
         text += f" path {self.path}" + (f" [{' '.join(special)}]" if special else "")
@@ -641,6 +678,41 @@ class DLCPShortened(DLCP):
 
     name = "dlcp (shortened)"
     fields_desc = DLCP.fields_desc[:-1]
+
+    def pre_dissect(self, s: bytes) -> bytes:
+        """There is no tag to fetch."""
+        return s
+
+
+class DLCPShort(DLCP):
+    """The 32-byte header of a block whose message the receiver knows, and the tag behind the payload."""
+
+    name = "dlcp short"
+    header_bytes = SHORT_HEADER_BYTES
+    fields_desc = [
+        *_first_fields(SHORT_DATA),
+        XIntField("session", 0),
+        IntField("timestamp_ns", 0),
+        IntField("packet_number", 0),
+        IntField("message_id", 0),
+        IntField("block_index", 0),
+        _AUTH_TAG,
+    ]
+
+    def whence(self) -> str:
+        """The receiver's session says who sent it."""
+        return f"session {self.session:#x}"
+
+    def extent(self) -> str:
+        """How long."""
+        return f", {len(self.payload)} bytes"
+
+
+class DLCPShortShortened(DLCPShort):
+    """A packet with a short header whose end is missing."""
+
+    name = "dlcp short (shortened)"
+    fields_desc = DLCPShort.fields_desc[:-1]
 
     def pre_dissect(self, s: bytes) -> bytes:
         """There is no tag to fetch."""

@@ -25,9 +25,13 @@ std::array<std::uint8_t, size> exactly(nb::bytes bytes, const char* what) {
 
 nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_number, nb::bytes payload) {
     const auto packet_key = make_packet_key(exactly<packet_key_bytes>(key, "key"), CryptoLibrary::fastest);
-    const auto header_bytes = exactly<wire::header_bytes>(header, "header");
+    const auto* const head = static_cast<const std::uint8_t*>(header.data());
+    const std::size_t size = header.size() > wire::type_offset ? wire::header_bytes_of(head) : wire::header_bytes;
+    if (header.size() != size)
+        throw nb::value_error(
+            ("header has " + std::to_string(header.size()) + " bytes; accepted: " + std::to_string(size)).c_str());
     std::array<std::uint8_t, wire::tag_bytes> tag{};
-    packet_key->authenticate(header_bytes.data(), packet_number,
+    packet_key->authenticate(head, packet_number,
                              {static_cast<const std::uint8_t*>(payload.data()), payload.size()}, tag.data());
     return nb::bytes(tag.data(), tag.size());
 }

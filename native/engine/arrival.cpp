@@ -102,9 +102,16 @@ void Endpoint::handle_packet(Time now, const dlcp_packet& packet, wire::Datagram
         return;
     }
     Peer* const peer = find_session(now, d);
-    if (peer == nullptr)
+    if (peer == nullptr) {
         ++counters_.stale_session;
-    else if (d.header.flags & wire::flag::trimmed)
+        return;
+    }
+    if (d.header.type == wire::Type::short_data) {
+        const PacketWindow& window = peer->session->receiver.window;
+        d.header.packet_number =
+            wire::expand_packet_number(d.header.packet_number, window.empty() ? 0 : window.largest());
+    }
+    if (d.header.flags & wire::flag::trimmed)
         note_trimmed(*peer, d.header);
     else
         take_packet(now, arrived, *peer, packet, d);
@@ -115,8 +122,11 @@ Peer* Endpoint::find_session(Time now, const wire::Datagram& d) {
     const wire::Header& h = d.header;
     const std::uint32_t index = h.session & 0xffff;
     Peer* peer = index < peers_.size() ? peers_[index].get() : nullptr;
-    if (peer == nullptr || h.source_rank != peer->rank) return nullptr;
+    if (peer == nullptr) return nullptr;
     const bool current = peer->up() && h.session == static_cast<std::uint32_t>(peer->handshake.own_session);
+    // A short header answers an acknowledgement of this session, so the session was established before.
+    if (h.type == wire::Type::short_data) return current ? peer : nullptr;
+    if (h.source_rank != peer->rank) return nullptr;
     return current || establish_by(now, *peer, d) ? peer : nullptr;
 }
 
@@ -152,7 +162,7 @@ void Endpoint::take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet
     peer.last_heard = now;
     peer.keepalive_tries = 0;
     touch(peer);
-    if (h.type == wire::Type::data) {
+    if (wire::is_data(h.type)) {
         if (!handle_data(now, arrived, peer, d)) {
             receiver.window.refuse(h.packet_number);  // not acknowledged; a duplicate is dropped
             return;

@@ -64,14 +64,19 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     receiver.delays.sample_data(now, h.traffic_class * most_lanes + h.path % most_lanes, delay_ns);
     peer.last_data_at = now;
 
+    const bool describes = h.type == wire::Type::data;
     if (h.message_id == 0 || h.message_id == UINT32_MAX ||
-        (h.block_bytes < least_block_bytes && h.message_bytes > h.block_bytes)) {
+        (describes && h.block_bytes < least_block_bytes && h.message_bytes > h.block_bytes)) {
         ++counters_.inconsistent;
         return true;
     }
     if (h.message_id < receiver.messages.base()) {
         ++counters_.late_blocks;
         return true;
+    }
+    if (!describes && !receiver.knows(h.message_id)) {
+        ++counters_.inconsistent;  // senders wait until a block of the message is acknowledged
+        return false;
     }
     if (h.message_id - receiver.messages.base() >= id_span()) {
         hold_beyond_span(peer, h);
@@ -131,7 +136,7 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
     IncomingMessage& m = incoming_[slot];
     const bool critical = (h.flags & wire::flag::critical) != 0;
     // The packet contradicts the first packet of the message, or there are more blocks of this kind than it announced.
-    if (!m.agrees(h) || (!m.received.test(h.block_index) && m.full(critical))) {
+    if (!m.fits(h) || (!m.received.test(h.block_index) && m.full(critical))) {
         ++counters_.inconsistent;
         return;
     }

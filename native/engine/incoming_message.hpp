@@ -4,7 +4,6 @@
 // is placed once; the abandoned blocks are exactly those not placed when the message ended.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -108,7 +107,10 @@ struct IncomingMessage {
         received.reset(blocks);
         received_blocks = received_critical = received_bytes = 0;
     }
-    bool agrees(const wire::Header& h) const {
+    // Whether this block can be one of the message.
+    bool fits(const wire::Header& h) const {
+        if (h.type == wire::Type::short_data)
+            return h.block_index < blocks && h.payload_bytes == bytes_of_block(h.block_index);
         return h.message_bytes == message_bytes && h.block_bytes == block_bytes && h.tag == tag &&
                h.budget == budget && h.critical_blocks == critical_blocks;
     }
@@ -138,9 +140,11 @@ struct IncomingMessage {
         for (std::uint32_t b = 0; b < blocks; ++b) {
             if (received.test(b) == over()) continue;
             const std::uint32_t at = b * std::uint32_t{block_bytes};
-            const std::uint32_t length = std::min<std::uint32_t>(block_bytes, message_bytes - at);
-            place(now, b, is_virtual ? nullptr : staged.get() + at, length);
+            place(now, b, is_virtual ? nullptr : staged.get() + at, bytes_of_block(b));
         }
+    }
+    std::uint32_t bytes_of_block(std::uint32_t block) const {
+        return block + 1 < blocks ? block_bytes : message_bytes - block * std::uint32_t{block_bytes};
     }
     // Whether all blocks of this kind that the message announced are here.
     bool full(bool critical) const {

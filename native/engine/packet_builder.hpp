@@ -44,7 +44,7 @@ public:
     // lengths only.
     void write_data(dlcp_packet& slot, const dlcp_address& to, std::uint8_t tos, const std::uint8_t* payload,
                     bool is_virtual) const {
-        write(slot, to, tos, wire::header_bytes);
+        write(slot, to, tos, static_cast<std::uint32_t>(wire::header_bytes_of(header.type)));
         slot.body = payload;
         slot.body_bytes = header.payload_bytes;
         slot.flags = is_virtual ? DLCP_PACKET_VIRTUAL : 0;
@@ -60,9 +60,10 @@ public:
 
     // Adds the tag. With `encrypt` the payload is encrypted into the head, unless it is virtual.
     static void seal(dlcp_packet& slot, PacketKey& key, std::uint64_t packet_number, bool encrypt) {
-        const bool is_inline = slot.head_bytes > wire::header_bytes;
-        const std::uint8_t* const payload = is_inline ? slot.head + wire::header_bytes : slot.body;
-        const std::size_t payload_bytes = is_inline              ? slot.head_bytes - wire::header_bytes
+        const std::size_t header_bytes = wire::header_bytes_of(slot.head);
+        const bool is_inline = slot.head_bytes > header_bytes;
+        const std::uint8_t* const payload = is_inline ? slot.head + header_bytes : slot.body;
+        const std::size_t payload_bytes = is_inline              ? slot.head_bytes - header_bytes
                                           : slot.body != nullptr ? slot.body_bytes
                                                                  : 0;
         slot.tail_bytes = wire::tag_bytes;
@@ -70,9 +71,9 @@ public:
             key.authenticate(slot.head, packet_number, {payload, payload_bytes}, slot.head + slot.head_bytes);
             return;
         }
-        std::uint8_t* const text = slot.head + wire::header_bytes;
+        std::uint8_t* const text = slot.head + header_bytes;
         key.encrypt(slot.head, packet_number, {payload, payload_bytes}, text, text + payload_bytes);
-        slot.head_bytes = static_cast<std::uint32_t>(wire::header_bytes + payload_bytes);
+        slot.head_bytes = static_cast<std::uint32_t>(header_bytes + payload_bytes);
         slot.body = nullptr;
         slot.body_bytes = 0;
     }
@@ -82,6 +83,7 @@ private:
         wire::write(header, slot.head);
         slot.head_bytes = head_bytes;
         slot.tail_bytes = 0;
+        slot.message_tag = header.tag;
         slot.address = &to;
         slot.path = header.path;
         slot.tos = tos;

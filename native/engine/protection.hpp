@@ -2,7 +2,7 @@
 // GMAC. The fastest library found is used (libipsec-mb, loaded at run time), OpenSSL's libcrypto otherwise;
 // the bytes on the wire are the same.
 //
-// Authenticated: the 64 header bytes with flag::trimmed cleared, then the payload, as associated data.
+// Authenticated: the header's bytes, 64 or 32 by its type, with flag::trimmed cleared, then the payload, as associated data.
 // Encrypted: the same header as associated data, the payload as text. Nonce: 4 zero bytes, then the packet
 // number (big-endian): unique because a packet number is used once per key. Keys: see SessionKeys.
 #pragma once

@@ -58,11 +58,11 @@ public:
         if (associated.continues_in(payload)) {
             // One call of GCM without text: 40 ns against 50 ns for the four calls below (1392 bytes).
             functions_.encrypt(&key_, &context_, nullptr, nullptr, 0, nonce.data(), associated.data(),
-                               wire::header_bytes + payload.size(), tag, wire::tag_bytes);
+                               associated.size() + payload.size(), tag, wire::tag_bytes);
             return;
         }
         functions_.gmac_init(&key_, &context_, nonce.data(), nonce.size());
-        functions_.gmac_update(&key_, &context_, associated.data(), wire::header_bytes);
+        functions_.gmac_update(&key_, &context_, associated.data(), associated.size());
         if (!payload.empty()) functions_.gmac_update(&key_, &context_, payload.data(), payload.size());
         functions_.gmac_finalize(&key_, &context_, tag, wire::tag_bytes);
     }
@@ -79,7 +79,7 @@ public:
         const AuthenticatedHeader associated(header);
         const Nonce nonce = packet_nonce(packet_number);
         functions_.encrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
-                           wire::header_bytes, tag, wire::tag_bytes);
+                           associated.size(), tag, wire::tag_bytes);
     }
 
     bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
@@ -88,7 +88,7 @@ public:
         const Nonce nonce = packet_nonce(packet_number);
         std::uint8_t expected[wire::tag_bytes];
         functions_.decrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
-                           wire::header_bytes, expected, wire::tag_bytes);
+                           associated.size(), expected, wire::tag_bytes);
         return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
     }
 

@@ -30,14 +30,15 @@ inline Nonce packet_nonce(std::uint64_t packet_number) {
     return nonce;
 }
 
-// The 64 authenticated bytes: the header with the trimmed bit cleared. Copies only if the bit is set: in no packet that
-// is sent, and in few that are received.
+// The authenticated bytes of a header, long or short, with the trimmed bit cleared. Copies only if the bit is set: in no
+// packet that is sent, and in few that are received.
 class AuthenticatedHeader {
 public:
-    explicit AuthenticatedHeader(const std::uint8_t* header) : bytes_(header) {
-        if ((header[flags_offset] & wire::flag::trimmed) != 0) [[unlikely]] {
-            std::memcpy(copy_, header, sizeof copy_);
-            copy_[flags_offset] &= static_cast<std::uint8_t>(~wire::flag::trimmed);
+    explicit AuthenticatedHeader(const std::uint8_t* header)
+        : bytes_(header), size_(wire::header_bytes_of(header)) {
+        if ((header[wire::flags_offset] & wire::flag::trimmed) != 0) [[unlikely]] {
+            std::memcpy(copy_, header, size_);
+            copy_[wire::flags_offset] &= static_cast<std::uint8_t>(~wire::flag::trimmed);
             bytes_ = copy_;
         }
     }
@@ -45,15 +46,13 @@ public:
     AuthenticatedHeader& operator=(const AuthenticatedHeader&) = delete;
 
     const std::uint8_t* data() const { return bytes_; }
+    std::size_t size() const { return size_; }
     // True if the payload follows in memory, as in a received datagram: then one call covers both.
-    bool continues_in(std::span<const std::uint8_t> payload) const {
-        return bytes_ + wire::header_bytes == payload.data();
-    }
+    bool continues_in(std::span<const std::uint8_t> payload) const { return bytes_ + size_ == payload.data(); }
 
 private:
-    static constexpr std::size_t flags_offset = 2;  // wire.hpp, layout
-
     const std::uint8_t* bytes_;
+    std::size_t size_;
     std::uint8_t copy_[wire::header_bytes];
 };
 

@@ -61,9 +61,10 @@ public:
         require(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr));
         if (associated.continues_in(payload)) {
             require(EVP_EncryptUpdate(context, nullptr, &written, associated.data(),
-                                      static_cast<int>(wire::header_bytes + payload.size())));
+                                      static_cast<int>(associated.size() + payload.size())));
         } else {
-            require(EVP_EncryptUpdate(context, nullptr, &written, associated.data(), wire::header_bytes));
+            require(EVP_EncryptUpdate(context, nullptr, &written, associated.data(),
+                                      static_cast<int>(associated.size())));
             if (!payload.empty()) {
                 require(EVP_EncryptUpdate(context, nullptr, &written, payload.data(),
                                           static_cast<int>(payload.size())));
@@ -86,7 +87,8 @@ public:
         EVP_CIPHER_CTX* const context = seal_.get();
         int written = 0;
         require(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr));
-        require(EVP_EncryptUpdate(context, nullptr, &written, associated.data(), wire::header_bytes));
+        require(
+            EVP_EncryptUpdate(context, nullptr, &written, associated.data(), static_cast<int>(associated.size())));
         if (!payload.empty()) {
             require(EVP_EncryptUpdate(context, out, &written, payload.data(), static_cast<int>(payload.size())));
         }
@@ -104,7 +106,8 @@ public:
                                       const_cast<std::uint8_t*>(tag), wire::tag_bytes, 0},
                                      OSSL_PARAM_END};
         require(EVP_DecryptInit_ex2(context, nullptr, nullptr, nonce.data(), expected_tag));
-        require(EVP_DecryptUpdate(context, nullptr, &written, associated.data(), wire::header_bytes));
+        require(
+            EVP_DecryptUpdate(context, nullptr, &written, associated.data(), static_cast<int>(associated.size())));
         if (!payload.empty()) {
             require(EVP_DecryptUpdate(context, out, &written, payload.data(), static_cast<int>(payload.size())));
         }

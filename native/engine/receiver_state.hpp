@@ -42,6 +42,12 @@ struct ReceiverState {
     IdRing<IncomingEntry> messages;
     // Entries in state held.
     std::uint32_t held = 0;
+
+    // Whether this message, which the peer still has, was described by a packet that was accepted.
+    bool knows(std::uint32_t message_id) const {
+        return messages.contains(message_id) && messages[message_id].state != IncomingIdState::State::unknown &&
+               messages[message_id].state != IncomingIdState::State::held;
+    }
 };
 
 }  // namespace dlcp

@@ -25,7 +25,7 @@ struct SentPacket {
     std::uint32_t message_slot = no_message;
     std::uint32_t message_generation = 0;
     std::uint32_t block = 0;
-    std::uint16_t bytes = 0;  // datagram, 0 for control: it does not count as in flight
+    std::uint16_t bytes = 0;  // as windows count it (transmit.cpp); 0 for control: it does not count as in flight
     std::uint16_t path = 0;
     std::uint8_t traffic_class = 0;  // of the queue it travels in
     Loss loss = Loss::none;

@@ -1,4 +1,4 @@
-// Reads and writes the 64 header bytes. See wire.hpp for the layout and the guarantees.
+// Reads and writes headers. See wire.hpp for the layout and the guarantees.
 //
 // Runs once per packet in each direction: no division (a block's bounds are products), no loop, and one branch
 // per rule, all of them predictable for well-formed traffic.
@@ -13,12 +13,22 @@ namespace {
 
 // Where each field starts.
 namespace at {
-constexpr std::size_t version = 0, type = 1, flags = flags_offset, traffic_class = 3, importance = 4,
+constexpr std::size_t version = 0, type = type_offset, flags = flags_offset, traffic_class = 3, importance = 4,
                       key_epoch = 5, path = 6, job = 8, source_rank = 12, session = 16, timestamp_ns = 20,
                       packet_number = 24, tag = 32, message_id = 40, message_bytes = 44, block_index = 48,
                       critical_blocks = 52, block_bytes = 56, payload_bytes = 58, budget = 60, deadline = 62;
 static_assert(deadline + 2 == header_bytes);
 }  // namespace at
+
+// Where the fields of a short header start that are elsewhere in a long one.
+namespace at_short {
+constexpr std::size_t session = 12, timestamp_ns = 16, packet_number = 20, message_id = 24, block_index = 28;
+static_assert(session == at::job + 4 && block_index + 4 == short_header_bytes);
+}  // namespace at_short
+
+bool importance_agrees(const Header& h) {
+    return ((h.flags & flag::critical) != 0) == (h.importance == importance_critical);
+}
 
 // The rules of data packets that need arithmetic. A message of 0 bytes is one empty block: it is treated as one byte in
 // a block of one byte, except for the payload.
@@ -32,13 +42,63 @@ ParseError check_block(const Header& h) {
     const std::uint64_t held = empty ? 0 : (rest < block ? rest : block);
     if (h.payload_bytes != held) return ParseError::bad_block;
 
-    if (((h.flags & flag::critical) != 0) != (h.importance == importance_critical))
-        return ParseError::bad_importance;
+    if (!importance_agrees(h)) return ParseError::bad_importance;
     // critical_blocks <= ceil(message / block), multiplied out.
     if (h.critical_blocks != 0 && (h.critical_blocks - std::uint64_t{1}) * block >= message) {
         return ParseError::bad_importance;
     }
     return ParseError::none;
+}
+
+// A short header, and how long the payload behind it is. `length` counts what is virtual too.
+ParseError parse_short(const std::uint8_t* p, std::uint64_t length, std::uint32_t virtual_payload_bytes,
+                       Datagram& out) {
+    Header& h = out.header;
+    const bool trimmed = (h.flags & flag::trimmed) != 0;
+    const std::uint64_t around = short_header_bytes + ((h.flags & flag::authenticated) != 0 ? tag_bytes : 0);
+    if (!trimmed && (length < around || length - around > UINT16_MAX)) return ParseError::bad_length;
+    h.payload_bytes = trimmed ? std::uint16_t{0} : static_cast<std::uint16_t>(length - around);
+    if (virtual_payload_bytes != 0 && (trimmed || virtual_payload_bytes != h.payload_bytes))
+        return ParseError::bad_length;
+    h.source_rank = 0;
+    h.session = load32(p + at_short::session);
+    h.timestamp_ns = load32(p + at_short::timestamp_ns);
+    h.packet_number = load32(p + at_short::packet_number);
+    h.tag = 0;
+    h.message_id = load32(p + at_short::message_id);
+    h.message_bytes = 0;
+    h.block_index = load32(p + at_short::block_index);
+    h.critical_blocks = 0;
+    h.block_bytes = h.budget = h.deadline = 0;
+    return importance_agrees(h) ? ParseError::none : ParseError::bad_importance;
+}
+
+// The rest of a long header.
+ParseError parse_long(const std::uint8_t* p, std::uint64_t length, std::uint32_t virtual_payload_bytes,
+                      Datagram& out) {
+    Header& h = out.header;
+    const bool data = h.type == Type::data;
+    h.payload_bytes = load16(p + at::payload_bytes);
+    const std::uint64_t whole =
+        header_bytes + h.payload_bytes + ((h.flags & flag::authenticated) != 0 ? tag_bytes : 0);
+    if ((h.flags & flag::trimmed) != 0 ? length > whole : length != whole) return ParseError::bad_length;
+    // A virtual payload is a data packet's whole payload: only the header and the tag are present.
+    if (virtual_payload_bytes != 0 && (!data || virtual_payload_bytes != h.payload_bytes)) {
+        return ParseError::bad_length;
+    }
+    h.source_rank = load32(p + at::source_rank);
+    h.session = load32(p + at::session);
+    h.timestamp_ns = load32(p + at::timestamp_ns);
+    h.packet_number = load64(p + at::packet_number);
+    h.tag = load64(p + at::tag);
+    h.message_id = load32(p + at::message_id);
+    h.message_bytes = load32(p + at::message_bytes);
+    h.block_index = load32(p + at::block_index);
+    h.critical_blocks = load32(p + at::critical_blocks);
+    h.block_bytes = load16(p + at::block_bytes);
+    h.budget = load16(p + at::budget);
+    h.deadline = load16(p + at::deadline);
+    return data ? check_block(h) : ParseError::none;
 }
 
 constexpr unsigned mantissa_bits = 11;
@@ -48,15 +108,15 @@ constexpr unsigned exponent_max = 31;
 }  // namespace
 
 ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_payload_bytes, Datagram& out) {
-    if (datagram.size() < header_bytes) return ParseError::too_short;
+    if (datagram.size() < short_header_bytes) return ParseError::too_short;
     const std::uint8_t* const p = datagram.data();
     if (p[at::version] != version) return ParseError::bad_version;
 
-    const std::uint8_t type = p[at::type];
-    if (type < static_cast<std::uint8_t>(Type::data) || type > static_cast<std::uint8_t>(Type::hello)) {
-        return ParseError::bad_type;
-    }
-    const bool data = type == static_cast<std::uint8_t>(Type::data);
+    const auto type = static_cast<Type>(p[at::type]);
+    if (type < Type::data || type > Type::short_data) return ParseError::bad_type;
+    const std::size_t header = header_bytes_of(type);
+    if (datagram.size() < header) return ParseError::too_short;
+    const bool data = is_data(type);
 
     const std::uint8_t flags = p[at::flags];
     const bool authenticated = (flags & flag::authenticated) != 0;
@@ -70,40 +130,19 @@ ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_p
     if (data ? traffic_class >= control_class : traffic_class != control_class) return ParseError::bad_class;
 
     Header& h = out.header;
-    h.payload_bytes = load16(p + at::payload_bytes);
-    const std::uint64_t whole = header_bytes + h.payload_bytes + (authenticated ? tag_bytes : 0);
-    const std::uint64_t length = datagram.size() + std::uint64_t{virtual_payload_bytes};
-    if (trimmed ? length > whole : length != whole) return ParseError::bad_length;
-    // A virtual payload is a data packet's whole payload: only the header and the tag are present.
-    if (virtual_payload_bytes != 0 && (!data || virtual_payload_bytes != h.payload_bytes)) {
-        return ParseError::bad_length;
-    }
-
-    h.type = static_cast<Type>(type);
+    h.type = type;
     h.flags = flags;
     h.traffic_class = traffic_class;
     h.importance = p[at::importance];
     h.key_epoch = p[at::key_epoch];
     h.path = load16(p + at::path);
     h.job = load32(p + at::job);
-    h.source_rank = load32(p + at::source_rank);
-    h.session = load32(p + at::session);
-    h.timestamp_ns = load32(p + at::timestamp_ns);
-    h.packet_number = load64(p + at::packet_number);
-    h.tag = load64(p + at::tag);
-    h.message_id = load32(p + at::message_id);
-    h.message_bytes = load32(p + at::message_bytes);
-    h.block_index = load32(p + at::block_index);
-    h.critical_blocks = load32(p + at::critical_blocks);
-    h.block_bytes = load16(p + at::block_bytes);
-    h.budget = load16(p + at::budget);
-    h.deadline = load16(p + at::deadline);
+    const std::uint64_t length = datagram.size() + std::uint64_t{virtual_payload_bytes};
+    const ParseError error = type == Type::short_data ? parse_short(p, length, virtual_payload_bytes, out)
+                                                      : parse_long(p, length, virtual_payload_bytes, out);
+    if (error != ParseError::none) return error;
 
-    if (data) {
-        if (const ParseError error = check_block(h); error != ParseError::none) return error;
-    }
-
-    const std::uint8_t* const behind = p + header_bytes;
+    const std::uint8_t* const behind = p + header;
     const std::size_t real_payload_bytes = virtual_payload_bytes != 0 ? 0 : h.payload_bytes;
     out.bytes = p;
     out.payload = trimmed || virtual_payload_bytes != 0 ? nullptr : behind;
@@ -120,6 +159,14 @@ void write(const Header& h, std::uint8_t* p) {
     p[at::key_epoch] = h.key_epoch;
     store16(p + at::path, h.path);
     store32(p + at::job, h.job);
+    if (h.type == Type::short_data) {
+        store32(p + at_short::session, h.session);
+        store32(p + at_short::timestamp_ns, h.timestamp_ns);
+        store32(p + at_short::packet_number, static_cast<std::uint32_t>(h.packet_number));
+        store32(p + at_short::message_id, h.message_id);
+        store32(p + at_short::block_index, h.block_index);
+        return;
+    }
     store32(p + at::source_rank, h.source_rank);
     store32(p + at::session, h.session);
     store32(p + at::timestamp_ns, h.timestamp_ns);
@@ -133,6 +180,11 @@ void write(const Header& h, std::uint8_t* p) {
     store16(p + at::payload_bytes, h.payload_bytes);
     store16(p + at::budget, h.budget);
     store16(p + at::deadline, h.deadline);
+}
+
+std::uint32_t block_index_of(const std::uint8_t* header) {
+    const bool is_short = header_bytes_of(header) == short_header_bytes;
+    return load32(header + (is_short ? at_short::block_index : at::block_index));
 }
 
 std::uint16_t encode_deadline(Duration deadline) {
@@ -178,6 +230,7 @@ const char* name(Type type) {
         case Type::data: return "data";
         case Type::control: return "control";
         case Type::hello: return "hello";
+        case Type::short_data: return "short_data";
     }
     return "unknown";
 }

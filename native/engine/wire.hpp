@@ -1,6 +1,7 @@
 // The packet header: its bytes, and the value they mean.
 //
-// Version 1, 64 bytes, every field byte-aligned and big-endian, so that a P4 parser takes it in one state:
+// Version 2. Every field is byte-aligned and big-endian, so that a P4 parser takes it in one state. The long header, 64
+// bytes, describes the message; all packets have it but the data that the short one is for:
 //
 //    0  version        1  type           2  flags          3  traffic_class
 //    4  importance     5  key_epoch      6  path (16)
@@ -14,6 +15,18 @@
 //   60  budget (16)                     62  deadline (16)
 //   64  payload, then the 16-byte authentication tag if flag::authenticated
 //
+// The short header, 32 bytes, is for blocks of a message of which the receiver has acknowledged a block: it knows the
+// rest. The session names the sender, and the length of the datagram that of the payload.
+//
+//    0  to `job` as above
+//   12  session (32)                    16  timestamp_ns (32)
+//   20  packet_number, low 32 bits      24  message_id (32)
+//   28  block_index (32)
+//   32  payload, then the tag
+//
+// A datagram is never shorter than the long header, so a switch reads and keeps as much of every packet: data with less
+// than that behind a short header takes the long one.
+//
 // Invariant: `parse` accepts a datagram only if every rule in `ParseError` holds, so later code need not check bounds
 // again. It does not know sessions, keys or messages: a parsed packet is well formed, not authentic.
 #pragma once
@@ -26,16 +39,32 @@
 
 namespace dlcp::wire {
 
-inline constexpr std::uint8_t version = 1;
+inline constexpr std::uint8_t version = 2;
 inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t short_header_bytes = 32;
+inline constexpr std::size_t type_offset = 1;
 inline constexpr std::size_t flags_offset = 2;
 inline constexpr std::size_t tag_bytes = 16;
 
 enum class Type : std::uint8_t {
-    data = 1,     // one block of one message
-    control = 2,  // frames (frames.hpp); traffic class 7
-    hello = 3,    // session set-up (frames.hpp: Hello); traffic class 7
+    data = 1,        // one block of one message
+    control = 2,     // frames (frames.hpp); traffic class 7
+    hello = 3,       // session set-up (frames.hpp: Hello); traffic class 7
+    short_data = 4,  // one block, with the short header
 };
+
+constexpr bool is_data(Type type) { return type == Type::data || type == Type::short_data; }
+constexpr std::size_t header_bytes_of(Type type) {
+    return type == Type::short_data ? short_header_bytes : header_bytes;
+}
+// The length of a written header.
+inline std::size_t header_bytes_of(const std::uint8_t* header) {
+    return header_bytes_of(static_cast<Type>(header[type_offset]));
+}
+// The header that data of a message which the receiver knows has.
+constexpr Type type_for_known(std::size_t payload_bytes) {
+    return payload_bytes < header_bytes - short_header_bytes ? Type::data : Type::short_data;
+}
 
 namespace flag {
 // ECN-capable: a switch marks it, never drops it while a droppable packet is there. Never abandoned.
@@ -61,7 +90,8 @@ inline constexpr std::uint8_t control_class = 7;
 // Importance of a critical block; droppable blocks have 0..254.
 inline constexpr std::uint8_t importance_critical = 255;
 
-// A parsed header. For control and hello packets the message fields (tag … deadline) are sent as zero and not
+// A parsed header. A short header leaves the fields that it lacks at zero, and has 32 bits of the packet number until
+// expand_packet_number. For control and hello packets the message fields (tag … deadline) are sent as zero and not
 // looked at, except that `payload_bytes` counts and that in a control packet `message_id` is the sender's floor:
 // every message of the sender's with a smaller id is over, and what is kept for it may be forgotten.
 struct Header {
@@ -92,14 +122,15 @@ struct Header {
 // Why a datagram is not ours. Counted one by one; order is the order of the checks.
 enum class ParseError : std::uint8_t {
     none,
-    too_short,       // fewer than 64 bytes
-    bad_version,     // version is not 1
-    bad_type,        // type is not data, control or hello
-    bad_flags,       // a reserved bit, encrypted without authenticated, or trimmed but not data
-    bad_class,       // traffic_class > 7, data in class 7, or control/hello outside it
-    bad_length,      // datagram length is not header + payload_bytes (+ tag); for trimmed: longer than that
-    bad_block,       // data: block_bytes is 0 (with message_bytes > 0), block outside the message, or
-                     // payload_bytes is not what this block holds
+    too_short,    // fewer bytes than the header has
+    bad_version,  // version is not 2
+    bad_type,     // type is none of Type
+    bad_flags,    // a reserved bit, encrypted without authenticated, or trimmed but not data
+    bad_class,    // traffic_class > 7, data in class 7, or control/hello outside it
+    bad_length,   // datagram length is not header + payload_bytes (+ tag); for trimmed: longer than that; behind
+                  // a short header: less than a tag, or more than a payload can be
+    bad_block,    // long data: block_bytes is 0 (with message_bytes > 0), block outside the message, or
+                  // payload_bytes is not what this block holds
     bad_importance,  // data: critical flag and importance 255 disagree, critical_blocks > blocks
 };
 inline constexpr std::size_t parse_error_count = 9;
@@ -107,7 +138,7 @@ inline constexpr std::size_t parse_error_count = 9;
 // The parts of a datagram that parsed; whether it is authentic is not known yet.
 struct Datagram {
     Header header;
-    const std::uint8_t* bytes = nullptr;    // the 64 header bytes as received
+    const std::uint8_t* bytes = nullptr;    // the header as received
     const std::uint8_t* payload = nullptr;  // payload_bytes of them; nullptr if trimmed or virtual
     const std::uint8_t* tag = nullptr;  // nullptr if not authenticated, or trimmed; behind the header if virtual
 
@@ -124,8 +155,18 @@ struct Datagram {
 // `out` is unspecified after an error. Reuse it from packet to packet: clearing one costs as much as a parse.
 ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_payload_bytes, Datagram& out);
 
-// Writes the 64 bytes of a header. The caller answers for its truth; nothing is checked.
+// Writes the bytes of a header, as many as its type has. The caller answers for its truth; nothing is checked.
 void write(const Header& header, std::uint8_t* out);
+
+// The packet number with these low 32 bits that is nearest to `largest`, the largest received (as RFC 9000 appendix A.3).
+constexpr std::uint64_t expand_packet_number(std::uint64_t low, std::uint64_t largest) {
+    const std::uint64_t distance = static_cast<std::uint32_t>(low - largest);
+    const bool behind = distance >> 31 != 0 && largest >= (std::uint64_t{1} << 32) - distance;
+    return behind ? largest - ((std::uint64_t{1} << 32) - distance) : largest + distance;
+}
+
+// Which block a written data header names.
+std::uint32_t block_index_of(const std::uint8_t* header);
 
 // How many blocks a message has: at least one.
 constexpr std::uint32_t block_count(std::uint32_t message_bytes, std::uint16_t block_bytes) {

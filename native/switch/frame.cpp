@@ -15,8 +15,10 @@ constexpr std::uint16_t type_ipv4 = 0x0800;
 constexpr std::uint16_t type_ipv6 = 0x86dd;
 constexpr std::uint8_t protocol_tcp = 6;
 constexpr std::uint8_t protocol_udp = 17;
+constexpr std::uint8_t dlcp_version = 2;
 constexpr std::uint8_t dlcp_data = 1;
 constexpr std::uint8_t dlcp_hello = 3;
+constexpr std::uint8_t dlcp_short_data = 4;
 constexpr std::uint8_t flag_authenticated = 1u << 1;
 constexpr std::uint8_t flag_trimmed = 1u << 7;
 constexpr std::uint8_t ecn_ce = 3;  // RFC 3168, 5
@@ -83,21 +85,24 @@ std::uint32_t flow_of(std::span<const std::uint8_t> addresses, std::uint8_t prot
     return crc32({bytes.data(), size});
 }
 
-// Whether a UDP payload is one of dlcp's packets, by its own account of its length.
+// Whether a UDP payload is one of dlcp's packets; with a long header, by its own account of its length.
 bool is_dlcp(std::span<const std::uint8_t> payload) {
-    if (payload.size() < dlcp_bytes || payload[0] != 1 || payload[1] < dlcp_data || payload[1] > dlcp_hello)
-        return false;
+    if (payload.size() < dlcp_bytes || payload[0] != dlcp_version) return false;
+    if (payload[1] == dlcp_short_data) return true;
+    if (payload[1] < dlcp_data || payload[1] > dlcp_hello) return false;
     const std::uint8_t flags = payload[2];
     const std::size_t whole =
         dlcp_bytes + read16(&payload[58]) + ((flags & flag_authenticated) != 0 ? dlcp_tag_bytes : 0);
     return (flags & flag_trimmed) != 0 ? payload.size() <= whole : payload.size() == whole;
 }
 
-void read_dlcp(std::span<const std::uint8_t> header, Frame& out) {
-    out.path = read16(&header[6]);
-    if (header[1] != dlcp_data) return;
-    out.headers.importance = header[4];
-    out.headers.trimmable = (header[2] & flag_trimmed) == 0 && read16(&header[58]) != 0;
+void read_dlcp(std::span<const std::uint8_t> packet, Frame& out) {
+    out.path = read16(&packet[6]);
+    const bool is_short = packet[1] == dlcp_short_data;
+    if (packet[1] != dlcp_data && !is_short) return;
+    out.headers.importance = packet[4];
+    const bool has_more = is_short ? packet.size() > dlcp_bytes : read16(&packet[58]) != 0;
+    out.headers.trimmable = has_more && (packet[2] & flag_trimmed) == 0;
 }
 
 // What is behind an IP header. `payload` is what the IP header says there is; false: malformed.

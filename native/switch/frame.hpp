@@ -1,4 +1,4 @@
-// What a switch reads of an Ethernet frame, and what it may write: a mark, or a cut behind the dlcp header.
+// What a switch reads of an Ethernet frame, and what it may write: a mark, or a cut that leaves the dlcp header.
 //
 // Pure functions over the frame's bytes; P4's parser, marking and trimming do the same, held to it by
 // tests/vectors/switch_frames.txt. Invariant: nothing outside `frame` is read, nothing but the bytes named here is
@@ -8,8 +8,9 @@
 //   - IPv4 without options and IPv6, directly behind an untagged Ethernet header. Anything else is foreign.
 //   - An IPv4 header whose checksum is wrong, or a length in an IP or UDP header that the frame does not hold: malformed.
 //   - Ports: of UDP and TCP directly behind the IP header, not of fragments; else 0.
-//   - dlcp: UDP, the 64-byte header of engine/wire.hpp is there, version 1, type 1 to 3, and the UDP length is that of
-//     header, payload and tag (of a trimmed packet: at most). So another program's packet is not cut by mistake.
+//   - dlcp: UDP, at least the 64 bytes of the long header of engine/wire.hpp, version 2, type 1 to 4, and with a long
+//     header the UDP length is that of header, payload and tag (of a trimmed packet: at most). So another program's packet
+//     is not cut by mistake. A short header (type 4) states no length; its version, type and DSCP must do.
 #pragma once
 
 #include <array>
@@ -63,10 +64,10 @@ Frame read_frame(std::span<const std::uint8_t> frame, const Classification& clas
 // Sets CE, and IPv4's header checksum by difference (RFC 1624). Only IP frames that are ECN-capable.
 void mark(std::span<std::uint8_t> bytes, const Frame& frame);
 
-// What trim() leaves: everything up to the end of the dlcp header, so 106 bytes over IPv4 and 126 over IPv6.
+// What trim() leaves: everything up to the end of a long dlcp header, so 106 bytes over IPv4 and 126 over IPv6.
 std::uint32_t trimmed_bytes(const Frame& frame);
 
-// Cuts a trimmable frame behind its dlcp header and answers the bytes left: flag `trimmed` set in it, DSCP of trimmed
+// Cuts a trimmable frame where a long dlcp header ends and answers the bytes left: flag `trimmed` set in it, DSCP of trimmed
 // packets, lengths and checksums of IP and UDP as they then are (UDP over IPv4 without: RFC 768; over IPv6 computed).
 std::size_t trim(std::span<std::uint8_t> bytes, const Frame& frame, const Classification& classification);
 

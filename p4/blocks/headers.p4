@@ -72,13 +72,15 @@ header tcp_ports_t {
     bit<16> destination_port;
 }
 
-const bit<8> DLCP_VERSION = 1;
+const bit<8> DLCP_VERSION = 2;
 const bit<8> DLCP_DATA = 1;
 const bit<8> DLCP_HELLO = 3;
+const bit<8> DLCP_SHORT_DATA = 4;
 const bit<8> DLCP_AUTHENTICATED = 0x02;
 const bit<8> DLCP_TRIMMED = 0x80;
 
 // native/engine/wire.hpp draws it; a switch reads version to importance, path and payload_bytes, and sets DLCP_TRIMMED.
+// Of DLCP_SHORT_DATA the last 32 bytes are the first of the payload, and job's successors mean something else.
 header dlcp_t {
     bit<8> version;
     bit<8> type;

@@ -81,9 +81,16 @@ control Read(in headers_t headers, inout metadata_t meta, in standard_metadata_t
                 meta.destination_port = headers.tcp.destination_port;
             }
 
-            // dlcp, by its own account of its length.
+            // dlcp, with a long header by its own account of its length.
             if (headers.dlcp.isValid() && headers.dlcp.version == DLCP_VERSION &&
-                headers.dlcp.type >= DLCP_DATA && headers.dlcp.type <= DLCP_HELLO) {
+                headers.dlcp.type == DLCP_SHORT_DATA) {
+                meta.path = headers.dlcp.path;
+                meta.importance = headers.dlcp.importance;
+                if (headers.dlcp.flags & DLCP_TRIMMED == 0 && udp_bytes > UDP_BYTES + DLCP_BYTES) {
+                    meta.trimmable = 1;
+                }
+            } else if (headers.dlcp.isValid() && headers.dlcp.version == DLCP_VERSION &&
+                       headers.dlcp.type >= DLCP_DATA && headers.dlcp.type <= DLCP_HELLO) {
                 bit<32> whole_bytes = UDP_BYTES + DLCP_BYTES + (bit<32>)headers.dlcp.payload_bytes;
                 if (headers.dlcp.flags & DLCP_AUTHENTICATED != 0) {
                     whole_bytes = whole_bytes + DLCP_TAG_BYTES;

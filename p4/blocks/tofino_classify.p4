@@ -57,6 +57,7 @@ control TofinoClassify(in headers_t headers, inout ingress_t meta) {
             (DLCP_VERSION, DLCP_DATA, DLCP_TRIMMED &&& DLCP_TRIMMED, _): data();
             (DLCP_VERSION, DLCP_DATA, 0 &&& DLCP_AUTHENTICATED, 72): data();
             (DLCP_VERSION, DLCP_DATA, DLCP_AUTHENTICATED &&& DLCP_AUTHENTICATED, 88): data();
+            (DLCP_VERSION, DLCP_SHORT_DATA, _, _): data();
             (DLCP_VERSION, 2, 0 &&& DLCP_AUTHENTICATED, 72): control_packet();
             (DLCP_VERSION, 2, DLCP_AUTHENTICATED &&& DLCP_AUTHENTICATED, 88): control_packet();
             (DLCP_VERSION, DLCP_HELLO, 0 &&& DLCP_AUTHENTICATED, 72): control_packet();

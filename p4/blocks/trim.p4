@@ -1,4 +1,4 @@
-// A cut behind the dlcp header: what is left tells the receiver which block is missing, in the queue of trimmed
+// A cut where a long dlcp header ends: what is left tells the receiver which block is missing, in the queue of trimmed
 // packets.
 //
 // Flag, DSCP, lengths and checksums become those of the packet that is left, so that the next hop and the receiving

@@ -55,6 +55,7 @@ struct PacketExtra {
         struct {
             void* body;  // of an engine's packet: EngineBody
             std::uint32_t virtual_bytes;
+            std::uint32_t source;  // host
         } engine;
     };
     std::uint32_t rank = 0;  // lower leaves first, at ports with Discipline::least_rank (pFabric: bytes left)

@@ -291,7 +291,9 @@ private:
             if (h.message_bytes == 0) h.payload_bytes = 0;
             h.budget = wire::load16(p + 60);
             h.deadline = p[62] % 4 == 0 ? wire::load16(p + 62) : 0;
-            datagram.resize(wire::header_bytes + ((h.flags & wire::flag::trimmed) != 0 ? 0 : h.payload_bytes));
+            if (p[29] % 4 == 0) h.type = wire::Type::short_data;
+            datagram.resize(wire::header_bytes_of(h.type) +
+                            ((h.flags & wire::flag::trimmed) != 0 ? 0 : h.payload_bytes));
         } else {
             h.flags &= static_cast<std::uint8_t>(~wire::flag::trimmed);
             h.traffic_class = wire::control_class;
@@ -312,7 +314,9 @@ private:
                 wire::store64(frame + 4, said);
             }
         }
-        wire::write(h, datagram.data());
+        std::array<std::uint8_t, wire::header_bytes> header;
+        wire::write(h, header.data());
+        std::copy_n(header.begin(), wire::header_bytes_of(h.type), datagram.begin());
     }
 
     // Signs as the peer would: in the session's key, or a hello's own.
@@ -322,8 +326,9 @@ private:
         if ((d.header.flags & (wire::flag::trimmed | wire::flag::authenticated)) != 0) return;
         datagram[2] |= wire::flag::authenticated;
         datagram.resize(datagram.size() + wire::tag_bytes);
-        const std::size_t payload_bytes = datagram.size() - wire::tag_bytes - wire::header_bytes;
-        std::uint8_t* const payload = datagram.data() + wire::header_bytes;
+        const std::size_t header_bytes = wire::header_bytes_of(d.header.type);
+        const std::size_t payload_bytes = datagram.size() - wire::tag_bytes - header_bytes;
+        std::uint8_t* const payload = datagram.data() + header_bytes;
         KeyScope scope;
         scope.job = config_.job;
         if (d.header.type == wire::Type::hello) {

@@ -64,10 +64,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
         if (d.tag != nullptr)
             require(d.tag >= bytes.data() && d.tag + wire::tag_bytes <= bytes.data() + bytes.size());
-        if (d.header.type == wire::Type::data) {
+        if (wire::is_data(d.header.type)) {
             std::array<std::uint8_t, wire::header_bytes> written{};
             wire::write(d.header, written.data());
-            require(std::memcmp(written.data(), bytes.data(), written.size()) == 0);
+            require(std::memcmp(written.data(), bytes.data(), wire::header_bytes_of(d.header.type)) == 0);
         } else {
             read_frames(d.content());
         }

@@ -19,7 +19,8 @@ UDP_BYTES = 8
 DLCP_BYTES = 64
 DLCP_TAG_BYTES = 16
 TCP, UDP = 6, 17
-DATA, CONTROL, HELLO = 1, 2, 3
+DLCP_VERSION = 2
+DATA, CONTROL, HELLO, SHORT_DATA = 1, 2, 3, 4
 AUTHENTICATED, TRIMMED = 0x02, 0x80
 UNKNOWN_IMPORTANCE = 254
 
@@ -142,7 +143,7 @@ def _read_ip(
         dlcp = content if is_dlcp(content) else b""
     elif protocol == TCP and not is_fragment and len(payload) >= 4:
         ports = payload[:4]
-    is_data = bool(dlcp) and dlcp[1] == DATA
+    is_data = bool(dlcp) and dlcp[1] in (DATA, SHORT_DATA)
 
     dscp, ecn = tos >> 2, tos & 3
     foreign = dscp not in classification.class_of_dscp
@@ -150,7 +151,7 @@ def _read_ip(
         traffic_class=classification.class_of_dscp.get(dscp, classification.foreign_class),
         importance=dlcp[4] if is_data else UNKNOWN_IMPORTANCE,
         ecn_capable=ecn != 0,
-        trimmable=is_data and not dlcp[2] & TRIMMED and number(dlcp, 58, 2) > 0,
+        trimmable=is_data and not dlcp[2] & TRIMMED and _has_payload_to_cut(dlcp),
         bytes=len(frame),
         foreign=foreign,
     )
@@ -167,9 +168,17 @@ def _read_ip(
     )
 
 
+def _has_payload_to_cut(dlcp: bytes) -> bool:
+    return len(dlcp) > DLCP_BYTES if dlcp[1] == SHORT_DATA else number(dlcp, 58, 2) > 0
+
+
 def is_dlcp(content: bytes) -> bool:
-    """Whether what UDP carries says of itself that it is a dlcp packet, by a length that is right."""
-    if len(content) < DLCP_BYTES or content[0] != 1 or content[1] not in (DATA, CONTROL, HELLO):
+    """Whether what UDP carries says that it is a dlcp packet; with a long header, by a length that is right."""
+    if len(content) < DLCP_BYTES or content[0] != DLCP_VERSION:
+        return False
+    if content[1] == SHORT_DATA:
+        return True
+    if content[1] not in (DATA, CONTROL, HELLO):
         return False
     whole = DLCP_BYTES + number(content, 58, 2) + (DLCP_TAG_BYTES if content[2] & AUTHENTICATED else 0)
     return len(content) <= whole if content[2] & TRIMMED else len(content) == whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 from cryptography.exceptions import InvalidTag
@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 64
+SHORT_HEADER_BYTES = 32
 TAG_BYTES = 16
 
-DATA, CONTROL, HELLO = 1, 2, 3
-TYPE_NAMES = {DATA: "data", CONTROL: "control", HELLO: "hello"}
+DATA, CONTROL, HELLO, SHORT_DATA = 1, 2, 3, 4
+TYPE_NAMES = {DATA: "data", CONTROL: "control", HELLO: "hello", SHORT_DATA: "short_data"}
 
 CRITICAL = 1 << 0
 AUTHENTICATED = 1 << 1
@@ -55,7 +56,10 @@ PARSE_ERRORS = (
 
 @dataclass(frozen=True)
 class Header:
-    """The fields behind the version byte, in wire order, with their widths in `HEADER_FORMAT`."""
+    """The fields behind the version byte, in wire order, with their widths in `HEADER_FORMAT`.
+
+    Of a short header the fields in `SHORT_FIELDS` count, and of the packet number its low 32 bits.
+    """
 
     type: int = DATA
     flags: int = 0
@@ -81,6 +85,12 @@ class Header:
 
 HEADER_FORMAT = ">BBBBBBH" + "IIII" + "QQ" + "IIII" + "HHHH"
 assert struct.calcsize(HEADER_FORMAT) == HEADER_BYTES
+SHORT_FIELDS = (
+    "type", "flags", "traffic_class", "importance", "key_epoch", "path", "job",
+    "session", "timestamp_ns", "packet_number", "message_id", "block_index",
+)  # fmt: skip
+SHORT_FORMAT = ">BBBBBBH" + "IIIIII"
+assert struct.calcsize(SHORT_FORMAT) == SHORT_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,11 @@ class Datagram:
 
 
 def write(header: Header) -> bytes:
-    """The 64 bytes of a header; nothing is checked but that each value fits its field."""
+    """The bytes of a header; nothing is checked but that each value fits its field."""
+    if header.type == SHORT_DATA:
+        values = {name: getattr(header, name) for name in SHORT_FIELDS}
+        values["packet_number"] %= 1 << 32
+        return struct.pack(SHORT_FORMAT, VERSION, *values.values())
     return struct.pack(HEADER_FORMAT, VERSION, *(getattr(header, f.name) for f in fields(Header)))
 
 
@@ -103,18 +117,33 @@ def block_count(message_bytes: int, block_bytes: int) -> int:
     return 1 if message_bytes == 0 else -(-message_bytes // block_bytes)
 
 
+def expand_packet_number(low: int, largest: int) -> int:
+    """The packet number with these low 32 bits that is nearest to `largest`; of two as near, the smaller."""
+    around = largest >> 32
+    candidates = [(epoch << 32) + low for epoch in range(max(0, around - 1), around + 2)]
+    return min(candidates, key=lambda n: abs(n - largest))
+
+
 def parse(datagram: bytes, virtual_payload_bytes: int = 0) -> Datagram | str:
     """The parsed datagram, or the name of the first rule it breaks."""
-    if len(datagram) < HEADER_BYTES:
+    if len(datagram) < SHORT_HEADER_BYTES:
         return "too_short"
-    version, *values = struct.unpack(HEADER_FORMAT, datagram[:HEADER_BYTES])
-    h = Header(*values)
-    is_data = h.type == DATA
-
-    if version != VERSION:
+    if datagram[0] != VERSION:
         return "bad_version"
-    if h.type not in TYPE_NAMES:
+    if datagram[1] not in TYPE_NAMES:
         return "bad_type"
+    is_short = datagram[1] == SHORT_DATA
+    header_bytes = SHORT_HEADER_BYTES if is_short else HEADER_BYTES
+    if len(datagram) < header_bytes:
+        return "too_short"
+    if is_short:
+        _, *values = struct.unpack(SHORT_FORMAT, datagram[:header_bytes])
+        h = Header(**dict(zip(SHORT_FIELDS, values, strict=True)))
+    else:
+        _, *values = struct.unpack(HEADER_FORMAT, datagram[:header_bytes])
+        h = Header(*values)
+    is_data = h.type in (DATA, SHORT_DATA)
+
     if h.flags & RESERVED or (h.flags & ENCRYPTED and not h.flags & AUTHENTICATED):
         return "bad_flags"
     if h.flags & TRIMMED and not is_data:
@@ -123,14 +152,19 @@ def parse(datagram: bytes, virtual_payload_bytes: int = 0) -> Datagram | str:
         return "bad_class"
 
     tag_bytes = TAG_BYTES if h.flags & AUTHENTICATED else 0
-    whole = HEADER_BYTES + h.payload_bytes + tag_bytes
     length = len(datagram) + virtual_payload_bytes
+    if is_short and not h.flags & TRIMMED:
+        if not 0 <= length - header_bytes - tag_bytes <= 0xFFFF:
+            return "bad_length"
+        h = replace(h, payload_bytes=length - header_bytes - tag_bytes)
+    # Of a trimmed packet with a short header, any length is right.
+    whole = length if is_short else header_bytes + h.payload_bytes + tag_bytes
     if length > whole or (length < whole and not h.flags & TRIMMED):
         return "bad_length"
     if virtual_payload_bytes and (not is_data or virtual_payload_bytes != h.payload_bytes):
         return "bad_length"
 
-    if is_data:
+    if h.type == DATA:
         if h.message_bytes > 0 and h.block_bytes == 0:
             return "bad_block"
         if h.block_index >= block_count(h.message_bytes, h.block_bytes):
@@ -138,18 +172,18 @@ def parse(datagram: bytes, virtual_payload_bytes: int = 0) -> Datagram | str:
         start = h.block_index * h.block_bytes
         if h.payload_bytes != min(h.block_bytes, h.message_bytes - start):
             return "bad_block"
-        if bool(h.flags & CRITICAL) != (h.importance == IMPORTANCE_CRITICAL):
-            return "bad_importance"
         if h.critical_blocks > block_count(h.message_bytes, h.block_bytes):
             return "bad_importance"
+    if is_data and bool(h.flags & CRITICAL) != (h.importance == IMPORTANCE_CRITICAL):
+        return "bad_importance"
 
     trimmed = bool(h.flags & TRIMMED)
     payload = tag = None
     if not trimmed and not virtual_payload_bytes:
-        payload = datagram[HEADER_BYTES : HEADER_BYTES + h.payload_bytes]
+        payload = datagram[header_bytes : header_bytes + h.payload_bytes]
     if not trimmed and tag_bytes:
         tag = datagram[-TAG_BYTES:]
-    return Datagram(h, datagram[:HEADER_BYTES], payload, tag)
+    return Datagram(h, datagram[:header_bytes], payload, tag)
 
 
 # --- codes ------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_header_fields_are_those_of_the_vector(record: dict[str, str]) -> None:
             assert int(packet.getfieldval(field.name)) == int(record[field.name]), field.name
     if record["auth_tag"] != "none":
         assert packet.auth_tag.hex() == record["auth_tag"]
-    if record["payload"] not in ("none", "empty") and record["type"] == "data":
+    if record["payload"] not in ("none", "empty") and record["type"] in ("data", "short_data"):
         assert bytes(packet.payload).hex() == record["payload"]
     assert bytes(packet) == datagram
 

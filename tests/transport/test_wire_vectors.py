@@ -93,7 +93,7 @@ def test_vectors_cover_every_parse_error_and_frame_type() -> None:
 def test_header_by_hand() -> None:
     """One datagram written out by hand from the table in wire.hpp, so that the twin cannot drift alone."""
     datagram = bytes.fromhex(
-        "01 01 0b 06  ff 02 0304"  # version, type, flags, class, importance, epoch, path
+        "02 01 0b 06  ff 02 0304"  # version, type, flags, class, importance, epoch, path
         "00000005  00000006"  # job, source_rank
         "00000007  00000008"  # session, timestamp_ns
         "0000000000000009"  # packet_number
@@ -105,6 +105,29 @@ def test_header_by_hand() -> None:
     )
     expected = twin.Header(1, 0x0B, 6, 255, 2, 0x0304, 5, 6, 7, 8, 9, 10, 11, 5, 2, 3, 2, 1, 14, 0x080F)
     assert twin.parse(datagram) == twin.Datagram(expected, datagram[:64], b"\x55", b"\x66" * 16)
+
+
+def test_short_header_by_hand() -> None:
+    """The short header likewise."""
+    datagram = bytes.fromhex(
+        "02 04 0b 06  ff 02 0304"  # version, type, flags, class, importance, epoch, path
+        "00000005  00000006  00000007"  # job, session, timestamp_ns
+        "00000008  00000009  0000000a"  # packet_number, message_id, block_index
+        "5555" + "66" * 16
+    )
+    expected = twin.Header(
+        type=4, flags=0x0B, traffic_class=6, importance=255, key_epoch=2, path=0x0304, job=5, session=6,
+        timestamp_ns=7, packet_number=8, message_id=9, block_index=10, payload_bytes=2,
+    )  # fmt: skip
+    assert twin.parse(datagram) == twin.Datagram(expected, datagram[:32], b"\x55" * 2, b"\x66" * 16)
+
+
+@given(U64.filter(lambda n: n < 2**62), st.integers(-(2**31) + 1, 2**31))
+def test_packet_number_survives_its_low_half(largest: int, distance: int) -> None:
+    """A number within half of 2^32 of the largest received is found again."""
+    number = max(0, largest + distance)
+    assume(abs(number - largest) < 2**31)
+    assert twin.expand_packet_number(number % 2**32, largest) == number
 
 
 # --- headers ----------------------------------------------------------------------------------------------

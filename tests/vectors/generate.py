@@ -57,6 +57,21 @@ CONTROL = twin.Header(
     message_id=4,
 )
 HELLO = dataclasses.replace(CONTROL, type=twin.HELLO, session=0, packet_number=0, message_id=0)
+# A block of a message that the receiver knows: what a short header has, and how long the payload is.
+SHORT = twin.Header(
+    type=twin.SHORT_DATA,
+    traffic_class=2,
+    importance=100,
+    key_epoch=3,
+    path=5,
+    job=0x11223344,
+    session=0x89ABCDEF,
+    timestamp_ns=0x01020304,
+    packet_number=0x55667788,
+    message_id=9,
+    block_index=12,
+    payload_bytes=40,
+)
 EMPTY = dataclasses.replace(
     DROPPABLE, message_bytes=0, block_index=0, critical_blocks=0, payload_bytes=0, block_bytes=1408
 )
@@ -169,6 +184,30 @@ def headers() -> str:
     add("trimmed authenticated but whole", "ok", sealed_trimmed + pattern(8) + bytes(range(16)))
     packet("trimmed empty", "ok", EMPTY, flags=twin.TRIMMED)
 
+    # Short headers.
+    packet("short", "ok", SHORT)
+    packet("short critical", "ok", SHORT, flags=twin.CRITICAL, importance=255)
+    packet("short authenticated", "ok", SHORT, flags=twin.AUTHENTICATED)
+    packet("short encrypted", "ok", SHORT, flags=twin.AUTHENTICATED | twin.ENCRYPTED)
+    packet("short without payload", "ok", SHORT, payload_bytes=0)
+    packet("short authenticated without payload", "ok", SHORT, flags=twin.AUTHENTICATED, payload_bytes=0)
+    packet(
+        "short fields at their largest", "ok", SHORT,
+        key_epoch=255, path=U16, job=U32, session=U32, timestamp_ns=U32, packet_number=U32, message_id=U32,
+        block_index=U32,
+    )  # fmt: skip
+    add("short virtual", "ok", twin.write(SHORT), 8960)
+    add("short virtual largest", "ok", twin.write(SHORT), U16)
+    short_sealed = twin.write(dataclasses.replace(SHORT, flags=twin.AUTHENTICATED)) + bytes(range(16))
+    add("short virtual authenticated", "ok", short_sealed, 8960)
+    short_trimmed = twin.write(dataclasses.replace(SHORT, flags=twin.TRIMMED))
+    add("short trimmed to the header", "ok", short_trimmed)
+    add("short trimmed to a long header's length", "ok", short_trimmed + pattern(32))
+    add(
+        "short trimmed authenticated in the tag", "ok",
+        twin.write(dataclasses.replace(SHORT, flags=twin.TRIMMED | twin.AUTHENTICATED)) + bytes(3),
+    )  # fmt: skip
+
     # Control and hello.
     packet("control without frames", "ok", CONTROL)
     frames = twin.write_frame(twin.Total("demand", 1 << 40))
@@ -196,9 +235,26 @@ def headers() -> str:
     add("header less a byte", "too_short", whole[:63])
     add("header less a byte but virtual", "too_short", whole[:63], 9)
     add("version 0", "bad_version", b"\0" + whole[1:])
-    add("version 2", "bad_version", b"\2" + whole[1:])
+    add("version 1", "bad_version", b"\1" + whole[1:])
+    add("version 3", "bad_version", b"\3" + whole[1:])
+    short = twin.write(SHORT)
+    add("short header less a byte", "too_short", short[:31])
+    add("long header as long as a short one", "too_short", whole[:32])
+    add(
+        "short without its tag",
+        "bad_length",
+        twin.write(dataclasses.replace(SHORT, flags=twin.AUTHENTICATED)),
+    )
+    add("short less a byte of the tag", "bad_length", short_sealed[:-1])
+    add("short virtual more than a payload can be", "bad_length", short, U16 + 1)
+    add("short virtual and real", "bad_length", short + b"\0", 8)
+    add("short virtual trimmed", "bad_length", short_trimmed, 8)
+    packet("short critical with importance 254", "bad_importance", SHORT, flags=twin.CRITICAL, importance=254)
+    packet("short droppable with importance 255", "bad_importance", SHORT, importance=255)
+    packet("short in the class of control", "bad_class", SHORT, traffic_class=7)
+    packet("short with the reserved flag", "bad_flags", SHORT, flags=twin.RESERVED)
     packet("type 0", "bad_type", DROPPABLE, type=0)
-    packet("type 4", "bad_type", DROPPABLE, type=4)
+    packet("type 5", "bad_type", DROPPABLE, type=5)
     packet("type 255", "bad_type", DROPPABLE, type=255)
     packet("flag reserved", "bad_flags", DROPPABLE, flags=twin.RESERVED)
     packet("flag encrypted alone", "bad_flags", DROPPABLE, flags=twin.ENCRYPTED)
@@ -452,6 +508,12 @@ def protected() -> str:
             dataclasses.replace(packet_scope, source_rank=3),
             block(8, flags, source_rank=3),
         )
+        for n in (32, 1392):
+            add(
+                f"{word} short {n} bytes",
+                packet_scope,
+                dataclasses.replace(SHORT, flags=flags, payload_bytes=n, key_epoch=0),
+            )
         header = block(8, flags)
         add(f"{word} header damaged", packet_scope, header, flip=16 * 8)
         add(f"{word} packet number damaged", packet_scope, header, flip=31 * 8 + 7)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.support import frame_builder as build
 from tests.support import frame_twin as twin
 from tests.support.frame_builder import ARP, IPV4, IPV6, VLAN, dlcp, ethernet, ipv4, ipv6, tcp, udp
-from tests.support.frame_twin import AUTHENTICATED, CONTROL, HELLO, TCP, UDP, Classification
+from tests.support.frame_twin import AUTHENTICATED, CONTROL, HELLO, SHORT_DATA, TCP, UDP, Classification
 from tests.support.vectors import Record
 
 # The eight classes, with a value that has none beside each that has one; 56 is that of trimmed packets.
@@ -47,9 +47,20 @@ def _frames() -> Iterator[tuple[str, bytes]]:
         "trimmed too long": dlcp(40, flags=twin.TRIMMED) + b"\0",
         "trimmed control": dlcp(40, type=CONTROL, trimmed=True),
         "version 0": b"\0" + block[1:],
-        "version 2": b"\2" + block[1:],
+        "version 1": b"\1" + block[1:],
+        "version 3": b"\3" + block[1:],
         "type 0": block[:1] + b"\0" + block[2:],
-        "type 4": block[:1] + b"\4" + block[2:],
+        "type 5": block[:1] + b"\5" + block[2:],
+        "short data": dlcp(1392, type=SHORT_DATA),
+        "short data, little to cut": dlcp(33, type=SHORT_DATA),
+        "short data, nothing to cut": dlcp(32, type=SHORT_DATA),
+        "short data below a long header": dlcp(31, type=SHORT_DATA),
+        "short data authenticated": dlcp(40, type=SHORT_DATA, flags=AUTHENTICATED),
+        "short data authenticated, its tag to cut": dlcp(17, type=SHORT_DATA, flags=AUTHENTICATED),
+        "short data critical": dlcp(40, type=SHORT_DATA, flags=1, importance=255, path=0xFFFF),
+        "short data trimmed": dlcp(32, type=SHORT_DATA, flags=twin.TRIMMED),
+        "short data trimmed not at all": dlcp(40, type=SHORT_DATA, flags=twin.TRIMMED),
+        "short data with 58 as of a long header": dlcp(40, type=SHORT_DATA)[:58] + bytes(14),
         "a byte short": block[:-1],
         "a byte long": block + b"\0",
         "authenticated a byte short": dlcp(40, flags=AUTHENTICATED, cut=1),
@@ -212,7 +223,7 @@ def _random_frames() -> Iterator[tuple[str, bytes]]:
     for index in range(60):
         content = dlcp(
             draw.choice((0, 1, 40)),
-            type=draw.choice((1, 1, 2, 3)),
+            type=draw.choice((1, 1, 2, 3, 4)),
             flags=draw.choice((0, 1, AUTHENTICATED)),
             importance=draw.randrange(256),
             path=draw.randrange(2**16),

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <span>
 
-#include "engine/bytes.hpp"
 #include "switch/decision.hpp"
 
 namespace dlcp::sim {
@@ -12,13 +11,7 @@ namespace {
 
 constexpr std::uint8_t congestion_experienced = 3;  // RFC 3168 section 5
 
-// Where the header keeps them (engine/wire.hpp).
-constexpr std::size_t type_at = 1;
-constexpr std::size_t flags_at = 2;
-constexpr std::size_t importance_at = 4;
-constexpr std::size_t source_at = 12;
-constexpr std::size_t tag_at = 32;
-constexpr std::size_t block_at = 48;
+constexpr std::size_t importance_at = 4;  // in both headers (engine/wire.hpp)
 
 std::uint32_t host_of(const dlcp_address& address) {
     std::uint32_t host;
@@ -61,6 +54,7 @@ std::uint32_t EngineHost::pull(Domain& domain) {
     body->tos = out.tos;
     body->is_virtual = is_virtual;
     extra.engine.virtual_bytes = is_virtual ? out.body_bytes : 0;
+    extra.engine.source = host_;
 
     Packet& packet = domain.packet(slot);
     packet.traffic_class = network_->class_of_dscp[out.tos >> 2];
@@ -69,12 +63,12 @@ std::uint32_t EngineHost::pull(Domain& domain) {
     packet.destination = host_of(*out.address);
     packet.wire_bytes =
         static_cast<std::uint16_t>(length + extra.engine.virtual_bytes + network_->lower_layer_bytes);
-    const auto type = static_cast<wire::Type>(head[type_at]);
-    if (type == wire::Type::data) {
-        const std::uint64_t tag = wire::load64(head + tag_at);
+    const auto type = static_cast<wire::Type>(head[wire::type_offset]);
+    if (wire::is_data(type)) {
+        const std::uint64_t tag = out.message_tag;
         packet.type = data_packet;
         packet.flow = FlowTag::is(tag) ? FlowTag::flow(tag) : pair_flow(packet.destination);
-        packet.number = wire::load32(head + block_at) & ((1u << 28) - 1);
+        packet.number = wire::block_index_of(head) & ((1u << 28) - 1);
         packet.importance = head[importance_at];
         packet.trimmable = out.body_bytes != 0 && (network_->trim_critical || !packet.ecn_capable);
     } else {
@@ -95,13 +89,13 @@ void EngineHost::handle_packet(Domain& domain, std::uint32_t slot) {
     in.path = packet.path;
     in.tos = static_cast<std::uint8_t>(body->tos | (packet.congestion_marked ? congestion_experienced : 0));
     if (packet.trimmed) {
-        in.head_bytes = wire::header_bytes;
-        in.head[flags_at] |= wire::flag::trimmed;
+        in.head_bytes = std::min<std::uint32_t>(body->length, wire::header_bytes);
+        in.head[wire::flags_offset] |= wire::flag::trimmed;
     } else if (body->is_virtual) {
         in.body_bytes = extra.engine.virtual_bytes;
         in.flags = DLCP_PACKET_VIRTUAL;
     }
-    in.address = &network_->addresses[wire::load32(in.head + source_at)];
+    in.address = &network_->addresses[extra.engine.source];
     endpoint.handle_packets(time(domain), {&in, 1});
     bodies_->give_back(body);
     domain.free_packet(slot);

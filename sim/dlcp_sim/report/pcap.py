@@ -6,7 +6,7 @@ Ethernet, IPv4 (RFC 791) and UDP (RFC 768) are made up around what the simulator
 checksums right, as if the payload that exists as a length only were zero bytes. Only the head of a packet is captured;
 its length on the wire is kept beside it.
 
-A packet of the engine carries its own 64-byte header behind UDP, to `udp_port`, so that `dlcp.transport.scapy` reads it
+A packet of the engine carries its own header behind UDP, to `udp_port`, so that `dlcp.transport.scapy` reads it
 and its length is what that header says. One of another transport carries a line of text there (what it is, of which
 flow, its number) and is as long as the record says, or as its headers at least.
 """

@@ -37,7 +37,7 @@ public:
                 wire::parse({packet.head, packet.head_bytes}, packet.body_bytes, d) == wire::ParseError::none ||
                 wire::parse({packet.head, std::size_t{packet.head_bytes} + packet.body_bytes}, 0, d) ==
                     wire::ParseError::none;
-            if (parsed && d.header.type == wire::Type::data) sent[host].push_back(d.header.block_index);
+            if (parsed && wire::is_data(d.header.type)) sent[host].push_back(d.header.block_index);
         };
     }
     void set_way(LinkSettings way) {

@@ -120,10 +120,30 @@ TEST_CASE("incoming message: a length that the receive does not take") {
 TEST_CASE("incoming message: a packet that says something else of the message does not agree") {
     IncomingMessage m;
     m.set_message(0, header(12, 3));
-    CHECK(m.agrees(header(12, 3)));
-    CHECK(!m.agrees(header(13, 3)));
-    CHECK(!m.agrees(header(12, 2)));
-    CHECK(!m.agrees(header(12, 3, 0.5)));
+    CHECK(m.fits(header(12, 3)));
+    CHECK(!m.fits(header(13, 3)));
+    CHECK(!m.fits(header(12, 2)));
+    CHECK(!m.fits(header(12, 3, 0.5)));
+}
+
+TEST_CASE("incoming message: a short header fits if the message has such a block") {
+    IncomingMessage m;
+    m.set_message(0, header(11, 3));
+    const auto short_header = [](std::uint32_t block, std::uint16_t payload_bytes) {
+        wire::Header h;
+        h.type = wire::Type::short_data;
+        h.block_index = block;
+        h.payload_bytes = payload_bytes;
+        return h;
+    };
+    const std::uint32_t last = m.blocks - 1;
+    const auto rest = static_cast<std::uint16_t>(m.message_bytes - last * m.block_bytes);
+    REQUIRE(rest < m.block_bytes);
+    CHECK(m.fits(short_header(0, m.block_bytes)));
+    CHECK(m.fits(short_header(last, rest)));
+    CHECK(!m.fits(short_header(last, m.block_bytes)));
+    CHECK(!m.fits(short_header(0, rest)));
+    CHECK(!m.fits(short_header(last + 1, m.block_bytes)));
 }
 
 }  // namespace

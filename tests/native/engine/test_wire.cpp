@@ -89,7 +89,9 @@ TEST_CASE("header: golden vectors parse as the twin says, and are written back b
         }
         std::uint8_t written[wire::header_bytes];
         wire::write(out.header, written);
-        CHECK(vectors::hex(written, sizeof written) == vectors::hex(datagram.data.get(), wire::header_bytes));
+        const std::size_t size = wire::header_bytes_of(out.header.type);
+        CHECK(vectors::hex(written, size) == vectors::hex(datagram.data.get(), size));
+        if (wire::is_data(out.header.type)) CHECK(wire::block_index_of(written) == out.header.block_index);
     }
     // The files cover every rule.
     for (std::size_t i = 0; i < seen.size(); ++i) {
@@ -123,6 +125,21 @@ TEST_CASE("header: every prefix and every damaged byte of the golden datagrams s
                 CHECK(h.critical_blocks <= blocks);
                 CHECK(std::uint64_t{h.block_index} * h.block_bytes + h.payload_bytes <= h.message_bytes);
             }
+        }
+    }
+}
+
+TEST_CASE("header: a packet number is found again by its low half, within half of 2^32 of the largest received") {
+    constexpr std::uint64_t half = std::uint64_t{1} << 31, wrap = std::uint64_t{1} << 32;
+    for (const std::uint64_t largest : {std::uint64_t{0}, half - 1, half, wrap - 1, wrap, wrap + 5,
+                                        7 * wrap + half, (std::uint64_t{1} << 62) - 1}) {
+        for (const std::uint64_t distance : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1000}, half - 1}) {
+            CAPTURE(largest);
+            CAPTURE(distance);
+            const std::uint64_t ahead = largest + distance;
+            CHECK(wire::expand_packet_number(ahead % wrap, largest) == ahead);
+            if (distance > largest) continue;
+            CHECK(wire::expand_packet_number((largest - distance) % wrap, largest) == largest - distance);
         }
     }
 }

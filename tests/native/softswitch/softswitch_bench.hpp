@@ -34,7 +34,7 @@ struct Made {
 
     std::vector<std::uint8_t> bytes() const {
         std::vector<std::uint8_t> dlcp;
-        put(dlcp, 1u << 24 | type << 16, 4);
+        put(dlcp, 2u << 24 | type << 16, 4);
         put(dlcp, importance << 24 | path, 4);
         dlcp.resize(40);
         put(dlcp, number, 4);

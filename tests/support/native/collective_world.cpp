@@ -86,7 +86,7 @@ CollectiveWorld::CollectiveWorld(std::uint64_t seed, std::uint64_t network_seed)
         wire::Datagram datagram;
         if (wire::parse(packet.bytes, packet.virtual_bytes, datagram) != wire::ParseError::none) return;
         const wire::Header& h = datagram.header;
-        if (h.type == wire::Type::data)
+        if (wire::is_data(h.type))
             log("%u->%u %-11s data    number %-5" PRIu64 " class %u message %u tag %016" PRIx64
                 " block %u of %u bytes%s",
                 packet.from, packet.to, name(packet.fate), h.packet_number, h.traffic_class, h.message_id, h.tag,

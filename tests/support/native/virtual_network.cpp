@@ -19,7 +19,8 @@ std::size_t priority(std::uint8_t tos) { return tos >> 5; }
 constexpr std::uint8_t trimmed_tos = 7u << 5;
 
 bool is_droppable(const std::uint8_t* bytes, std::uint32_t length) {
-    return length >= wire::header_bytes && bytes[1] == static_cast<std::uint8_t>(wire::Type::data) &&
+    return length >= wire::short_header_bytes &&
+           wire::is_data(static_cast<wire::Type>(bytes[wire::type_offset])) &&
            (bytes[2] & (wire::flag::critical | wire::flag::trimmed)) == 0;
 }
 
@@ -208,7 +209,7 @@ void VirtualNetwork::lose(Fate fate, std::uint32_t slot) {
 }
 
 void VirtualNetwork::trim(Slot& slot) {
-    slot.length = wire::header_bytes;
+    slot.length = std::min<std::uint32_t>(slot.length, wire::header_bytes);
     slot.virtual_bytes = 0;
     slot.bytes[2] |= wire::flag::trimmed;
     slot.tos = trimmed_tos;

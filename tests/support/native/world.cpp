@@ -117,7 +117,7 @@ World::World(std::uint64_t seed, Time origin) : network_(scatter(seed)), dice_(s
                 return;
             }
             const wire::Header& h = datagram.header;
-            if (h.type == wire::Type::data) {
+            if (wire::is_data(h.type)) {
                 log("%s data    session %08x number %-5" PRIu64
                     " path %-2u class %u message %u block %u/%u importance %u%s%s%s%s",
                     head.c_str(), h.session, h.packet_number, h.path, h.traffic_class, h.message_id, h.block_index,
@@ -539,7 +539,8 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     const std::uint32_t to = packet.address != nullptr ? VirtualNetwork::host_of(*packet.address) : UINT32_MAX;
     if (to >= hosts_.size() || to == rank) return broken("to an address of nobody");
     const std::uint64_t length = std::uint64_t{packet.head_bytes} + packet.body_bytes + packet.tail_bytes;
-    if (packet.head_bytes < wire::header_bytes || packet.head_bytes + packet.tail_bytes > DLCP_HEAD_CAPACITY) {
+    if (packet.head_bytes < wire::short_header_bytes ||
+        packet.head_bytes + packet.tail_bytes > DLCP_HEAD_CAPACITY) {
         return broken("its head does not fit");
     }
     if (length > host.config.max_datagram_bytes) return broken(format("of %" PRIu64 " bytes", length));
@@ -552,7 +553,30 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     const wire::ParseError error = wire::parse({packet.head, length - (is_virtual ? packet.body_bytes : 0)},
                                                is_virtual ? packet.body_bytes : 0, datagram);
     if (error != wire::ParseError::none) return broken(std::string("that does not parse: ") + wire::name(error));
-    const wire::Header& h = datagram.header;
+    if (length < wire::header_bytes) return broken("shorter than a long header");
+    wire::Header& h = datagram.header;
+    std::uint64_t& next = host.next_number[{to, host.own_session[to], h.session}];
+    if (h.type == wire::Type::data) host.described.try_emplace({to, h.session, h.message_id}, h);
+    if (h.type == wire::Type::short_data) {
+        const auto known = host.described.find({to, h.session, h.message_id});
+        if (known == host.described.end()) return broken("a short header of a message not yet described");
+        // From here on as if it had the long header: the rest must hold for it all the same.
+        const wire::Header& said = known->second;
+        h.type = wire::Type::data;
+        h.source_rank = rank;
+        h.packet_number = wire::expand_packet_number(h.packet_number, next);
+        h.tag = said.tag;
+        h.message_bytes = said.message_bytes;
+        h.critical_blocks = said.critical_blocks;
+        h.block_bytes = said.block_bytes;
+        h.budget = said.budget;
+        h.deadline = said.deadline;
+        const std::uint32_t blocks = wire::block_count(h.message_bytes, h.block_bytes);
+        if (h.block_index >= blocks) return broken("a block outside its message");
+        const std::uint64_t start = std::uint64_t{h.block_index} * h.block_bytes;
+        if (h.payload_bytes != std::min<std::uint64_t>(h.block_bytes, h.message_bytes - start))
+            return broken("a block of another length than its message has");
+    }
     if ((h.flags & wire::flag::trimmed) != 0) return broken("flagged as trimmed");
     if (((h.flags & wire::flag::authenticated) != 0) != host.config.job_key.has_value()) {
         return broken("its tag does not follow the settings");
@@ -574,7 +598,6 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
         if (!frames.next(frame) || !wire::read_hello(frame, hello)) return broken("a hello without one");
         host.own_session[to] = hello.own_session;
     } else {
-        std::uint64_t& next = host.next_number[{to, host.own_session[to], h.session}];
         if (h.packet_number < next) return broken(format("number %" PRIu64 " again", h.packet_number));
         next = h.packet_number + 1;
     }

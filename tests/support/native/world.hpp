@@ -187,6 +187,8 @@ private:
         std::vector<std::size_t> open_sends, open_receives;  // indices of records
         // Next packet number that may be sent, by destination and both ends' sessions: one set of keys.
         std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>, std::uint64_t> next_number;
+        // What long headers have said of each message, by destination, its session and wire id.
+        std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, wire::Header> described;
         std::map<std::uint32_t, std::uint64_t> own_session;  // by destination, as last said in a hello
         // What the counters of this life should say.
         std::uint64_t sends_finished = 0, receives_finished = 0, messages_failed = 0;

@@ -18,7 +18,7 @@ def lossy_send(importance: Any, dropped: set[int], **arguments: Any) -> tuple[An
     seen: set[int] = set()
 
     def drops(header: Header, towards_server: bool) -> bool:
-        if not towards_server or header["type"] != 1 or header["block_index"] in seen:
+        if not towards_server or header["type"] not in (1, 4) or header["block_index"] in seen:
             return False
         seen.add(header["block_index"])
         return header["block_index"] in dropped
