@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
                                {"bytes", "67108864"},
                                {"repetitions", "15"},
                                {"extra", ""},
-                               {"channel-datagram-bytes", "9152"},
+                               {"channel-datagram-bytes", "61504"},
                                DLCP_BENCH_ENDPOINT_ARGUMENTS});
     const auto bytes = static_cast<std::uint32_t>(arguments.integer("bytes"));
     int to_child[2], to_parent[2];

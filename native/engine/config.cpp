@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/packet.h"
+
 namespace dlcp {
 namespace {
 
@@ -81,7 +83,7 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("max_window", max_window, datagram, most);
     complaint.in_range("initial_window", initial_window, datagram, max_window);
     complaint.in_range("receive_buffer", receive_buffer, datagram, most);
-    complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, 9152);
+    complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, DLCP_CHANNEL_PACKET_BYTES_MAX);
     complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, most);
 
     complaint.in_range("min_rto", min_rto, nanoseconds(1), max_rto);

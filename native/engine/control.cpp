@@ -42,7 +42,9 @@ bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     if (write_due_hello(now, peer, slot)) return true;
     if (!owes_control(peer)) return false;
     const std::size_t overhead = wire::header_bytes + (peer.protects() ? wire::tag_bytes : 0);
-    FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, peer.datagram_bytes - overhead)};
+    // It lies in the head whole, where a channel's data need not: no more than the driver has room for there.
+    const std::size_t most = std::min(peer.datagram_bytes, config_.max_datagram_bytes);
+    FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, most - overhead)};
     write_frames(peer, out);
     if (out.writer.size() == 0 && peer.session->owed.probe_of_data) write_probe_of_data(peer, out);
     if (out.writer.size() == 0) return false;

@@ -18,6 +18,10 @@
  * max_datagram_bytes are fewer may lend as many as those. */
 #define DLCP_HEAD_CAPACITY 9216u
 
+/* The largest packet in a private channel: head, body and tail together. No network carries it, and its length fits the
+ * wire format's 16 bits. */
+#define DLCP_CHANNEL_PACKET_BYTES_MAX 65535u
+
 /* Set when `body` is NULL but body_bytes counts: virtual payload, lengths only. */
 #define DLCP_PACKET_VIRTUAL 1u
 /* Received: it came out of the private channel that `address` names, so nobody but the one process at its other end

@@ -78,7 +78,12 @@ EndpointConfig Runtime::configure() {
         config.receive_buffer = Bytes{options_.receive_buffer_bytes};
     else if (capabilities_.receive_buffer_bytes != 0)
         config.receive_buffer = Bytes{capabilities_.receive_buffer_bytes};
-    if (capabilities_.channel_buffer_bytes != 0) config.channel_buffer = Bytes{capabilities_.channel_buffer_bytes};
+    if (capabilities_.channel_buffer_bytes != 0) {
+        config.channel_buffer = Bytes{capabilities_.channel_buffer_bytes};
+        // Several fit at once, so that one side writes while the other reads.
+        config.channel_datagram_bytes = static_cast<std::uint16_t>(
+            std::min<std::uint32_t>(config.channel_datagram_bytes, capabilities_.channel_buffer_bytes / 8));
+    }
     check(config);
     return config;
 }

@@ -34,7 +34,7 @@ dlcp_address address_of(std::uint32_t index, const Name& name) {
 }  // namespace
 
 Channels::Channels(const DriverHandle& inner, std::uint32_t ring_bytes)
-    : inner_(inner), ring_bytes_(ring_bytes), rendezvous_(ring_bytes, DLCP_HEAD_CAPACITY) {}
+    : inner_(inner), ring_bytes_(ring_bytes), rendezvous_(ring_bytes, DLCP_CHANNEL_PACKET_BYTES_MAX) {}
 
 Channels::~Channels() {
     for (const Slot& slot : slots_)
@@ -210,11 +210,11 @@ bool Channels::copy(const dlcp_packet& packet) {
     if (neighbour == nullptr || neighbour->sending == UINT32_MAX) return false;
     Channel& channel = *slots_[neighbour->sending].channel;
     if (packet.head_bytes > DLCP_HEAD_CAPACITY || packet.tail_bytes > DLCP_HEAD_CAPACITY - packet.head_bytes ||
-        packet.body_bytes > DLCP_HEAD_CAPACITY - packet.head_bytes - packet.tail_bytes ||
-        (packet.body == nullptr && packet.body_bytes != 0)) {
+        packet.body_bytes > DLCP_CHANNEL_PACKET_BYTES_MAX || (packet.body == nullptr && packet.body_bytes != 0)) {
         return false;
     }
     const std::uint32_t bytes = packet.head_bytes + packet.body_bytes + packet.tail_bytes;
+    if (bytes > DLCP_CHANNEL_PACKET_BYTES_MAX) return false;
     std::uint8_t* to = channel.writer.reserve(bytes);
     if (to == nullptr) return false;
     memcpy(to, packet.head, packet.head_bytes);

@@ -51,7 +51,8 @@ public:
     RingWriter() = default;
     explicit RingWriter(const RingMemory& memory) : memory_(memory) {}
 
-    // Room for a packet, until commit(); nullptr if there is none now. `packet_bytes` at most the ring's half.
+    // Room for a packet, until commit(); nullptr if there is none now. One longer than half the ring may have to wait
+    // until the ring is empty.
     std::uint8_t* reserve(std::uint32_t packet_bytes);
     void commit(std::uint32_t packet_bytes, std::uint8_t tos);
     // Shows the reader what has been committed. True if it is asleep and must be woken now.

@@ -45,11 +45,11 @@ public:
     explicit Io(const char* extra = nullptr, const dlcp_io_table& table = local)
         : OpenDriver(table, config_for(extra)) {}
 
-    // How many were taken of packets in three pieces: a third is head, the last byte tail.
+    // How many were taken of packets in three pieces: a third is head, if there is room, the last byte tail.
     int send(const dlcp_address& to, const std::vector<std::string>& packets, std::uint8_t tos = 0) const {
         std::vector<Outgoing> out;
         for (const std::string& from : packets) {
-            const std::size_t head = from.size() / 3;
+            const std::size_t head = std::min<std::size_t>(from.size() / 3, 4096);
             const std::size_t tail = from.empty() ? 0 : 1;
             out.push_back({.head = from.substr(0, head),
                            .body = from.substr(head, from.size() - head - tail),
@@ -388,11 +388,29 @@ TEST_CASE("shm local: what a full ring cannot take counts as lost here, and what
     CHECK(b.await().size() == 7);
 }
 
+TEST_CASE("shm local: a packet is as long as the wire format can say, and the smallest ring holds one") {
+    Io a, b;
+    const dlcp_address there = a.resolve(b.text());
+    CHECK(a.send(there, {of_length(65535, 1), of_length(65536, 2), of_length(61504, 3)}) == 2);
+    const auto got = b.await();
+    REQUIRE(got.size() == 2);
+    CHECK(got[0].datagram == of_length(65535, 1));
+    CHECK(got[1].datagram == of_length(61504, 3));
+    CHECK(a.counters().tx_dropped_packets == 1);
+    Io small("ring_bytes=65536"), other("ring_bytes=65536");
+    const dlcp_address near = small.resolve(other.text());
+    for (int round = 0; round < 3; ++round) {
+        CHECK(small.send(near, {of_length(65535, 1), of_length(61504, 2), of_length(61504, 3)}) == 1);
+        CHECK(other.await()[0].datagram == of_length(61504, 2));
+    }
+}
+
 TEST_CASE("shm local: any mix of packets of what a channel promises to hold fits in it") {
     Io a, b;
     const dlcp_io_capabilities capabilities = a.capabilities();
     REQUIRE(capabilities.channel_buffer_bytes > 1'000'000);
-    for (const std::size_t length : {std::size_t{65}, std::size_t{73}, std::size_t{1400}, std::size_t{9152}}) {
+    for (const std::size_t length : {std::size_t{65}, std::size_t{73}, std::size_t{1400}, std::size_t{9152},
+                                     std::size_t{61504}, std::size_t{65535}}) {
         CAPTURE(length);
         const dlcp_address there = a.resolve(b.text());
         std::uint64_t sent_bytes = 0;

@@ -314,6 +314,29 @@ TEST_CASE("shm trust: a channel's blocks have their own size, and its buffer bou
     CHECK(net[0].counters().data_packets_sent == 2'000'000 / net[0].block_bytes(net.peer_of(0)) + 1);
 }
 
+TEST_CASE("shm trust: control packets fit the driver's heads, however long a channel's data packets are") {
+    Net net([](EndpointConfig& config) {
+        config.max_datagram_bytes = 1472;
+        config.channel_datagram_bytes = 65535;
+        config.max_messages_per_peer = 4096;
+    });
+    net.connect(0, true);
+    net.run();
+    CHECK(net[0].block_bytes(net.peer_of(0)) > 65000);
+    // So many ends that one control packet does not hold them.
+    const auto sent = counting(1);
+    std::vector<std::vector<std::uint8_t>> got(2000, std::vector<std::uint8_t>(1));
+    for (std::size_t i = 0; i < got.size(); ++i) net.receive(1, got[i], 100 + i);
+    for (std::size_t i = 0; i < got.size(); ++i) net.send(0, sent, 100 + i);
+    std::size_t longest = 0;
+    net.run(20, [&](std::uint32_t, const Carried& carried) {
+        if (carried.type == wire::Type::control) longest = std::max(longest, carried.bytes.size());
+    });
+    CHECK(longest > 1000);
+    CHECK(longest <= 1472);
+    CHECK(net.count(0, EventKind::send_finished) == got.size());
+}
+
 TEST_CASE("shm trust: a peer that does not get round to answering is not sent everything again") {
     Net net;
     net.connect(0, true);
