@@ -226,7 +226,8 @@ CommandError Endpoint::release_blocks(Time now, MessageId id, std::uint32_t firs
         return CommandError::bad_release;
     m.release(first, count);
     if (m.state == OutgoingState::State::sending && !m.queue_link.linked) {
-        enqueue(id.slot, false);
+        // What was computed a moment ago lies in the processor's caches, and to copy it into a channel is to read it.
+        enqueue(id.slot, is_trusted(peer.address));
         update_liveness(now, peer);
     }
     return CommandError::none;
