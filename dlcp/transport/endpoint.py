@@ -245,7 +245,10 @@ class Endpoint(Closeable):
         return self._runtime.peer_address(rank)
 
     def block_bytes(self, rank: int) -> int:
-        """Payload bytes of a full block to a peer; fixed once the handshake is over. Raises UnknownPeerError."""
+        """Payload bytes of a full block of the next message to a peer. Raises UnknownPeerError.
+
+        Known once the handshake is over. It shrinks if the path stops to carry so much.
+        """
         integer("rank", rank, 0, _UINT32_MAX)
         return self._runtime.block_bytes(rank)
 

@@ -86,6 +86,7 @@ FRAME_TYPES = dict(
             "grant",
             "close",
             "hello",
+            "piece",
         ]
     )
 )
@@ -521,6 +522,30 @@ class DLCPHello(DLCPFrame):
         )
 
 
+class DLCPPiece(DLCPFrame):
+    """What stands at `offset` of a data packet that is larger than the path carries."""
+
+    name = "dlcp piece"
+    fixed_bytes = 12
+    fields_desc = [
+        *_prefix(14, ["virtual"]),
+        LongField("packet_number", 0),
+        ShortField("datagram_bytes", 0),
+        ShortField("offset", 0),
+        StrLenField("data", b"", length_from=lambda p: p.length - 16),
+    ]
+
+    @classmethod
+    def counts_agree(cls, flags: int, body: bytes) -> bool:
+        """True if the piece lies within its packet."""
+        return int.from_bytes(body[10:12], "big") + len(body) - 12 <= int.from_bytes(body[8:10], "big")
+
+    def says(self) -> str:
+        """Where in which packet."""
+        end = self.offset + len(self.data)
+        return f" of packet {self.packet_number} bytes {self.offset} to {end} of {self.datagram_bytes}"
+
+
 FRAME_CLASSES: dict[int, type[DLCPFrame]] = dict(
     enumerate(
         [
@@ -538,6 +563,7 @@ FRAME_CLASSES: dict[int, type[DLCPFrame]] = dict(
             DLCPGrant,
             DLCPClose,
             DLCPHello,
+            DLCPPiece,
         ]
     )
 )

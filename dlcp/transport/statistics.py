@@ -23,6 +23,8 @@ class EngineCounters:
     spurious_losses: int
     """Declared lost, acknowledged later."""
     probes_sent: int
+    datagrams_shrunk: int
+    """A path stopped to carry datagrams of the size in use."""
     data_packets_received: int
     data_bytes_received: int
     data_bytes_placed: int

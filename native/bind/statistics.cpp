@@ -19,6 +19,7 @@ nb::dict to_dict(const Counters& c) {
     DLCP_FIELD(lost_packets);
     DLCP_FIELD(spurious_losses);
     DLCP_FIELD(probes_sent);
+    DLCP_FIELD(datagrams_shrunk);
     DLCP_FIELD(data_packets_received);
     DLCP_FIELD(data_bytes_received);
     DLCP_FIELD(data_bytes_placed);

@@ -158,7 +158,8 @@ void CollectiveExecutor::release(Time now, GroupOperation& operation, std::uint3
     if (state.copy != nullptr && source != nullptr)
         std::memcpy(state.copy + offset, source + offset, end - offset);
     if (!state.open || state.over) return;
-    const std::uint32_t block_bytes = endpoint_.block_bytes(state.peer, operation.unit_bytes());
+    const std::uint32_t block_bytes = endpoint_.block_bytes(state.message);
+    if (block_bytes == 0) return;  // it is over
     const auto total = static_cast<std::uint32_t>(state.memory.bytes);
     const Granules& ready = operation.steps[operation.schedule->steps()[step].operands[0].producer].produced;
     std::uint32_t run_first = 0, run_blocks = 0;

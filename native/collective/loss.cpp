@@ -52,13 +52,18 @@ void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operatio
         if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || !group.is_open()) continue;
         const std::size_t given = loss.importance[plans[i].peer].size();
         if (given == 0) continue;
-        const std::uint32_t block_bytes =
-            endpoint_.block_bytes(peer_of(group, plans[i].peer), operation.unit_bytes());
-        const std::uint64_t blocks = (operation.steps[i].memory.bytes + block_bytes - 1) / block_bytes;
-        if (given != blocks)
-            throw std::invalid_argument("importance for rank " + std::to_string(plans[i].peer) + " has " +
-                                        std::to_string(given) + " entries; accepted: one per block of " +
-                                        std::to_string(block_bytes) + " bytes, " + std::to_string(blocks));
+        const PeerId peer = peer_of(group, plans[i].peer);
+        const auto message_bytes = static_cast<std::uint32_t>(operation.steps[i].memory.bytes);
+        if (endpoint_.importance_fits({.peer = peer,
+                                       .message_bytes = message_bytes,
+                                       .importance = loss.importance[plans[i].peer],
+                                       .unit_bytes = operation.unit_bytes()}))
+            continue;
+        const std::uint32_t block_bytes = endpoint_.block_bytes(peer, operation.unit_bytes());
+        const std::uint64_t blocks = (std::uint64_t{message_bytes} + block_bytes - 1) / block_bytes;
+        throw std::invalid_argument("importance for rank " + std::to_string(plans[i].peer) + " has " +
+                                    std::to_string(given) + " entries; accepted: one per block of " +
+                                    std::to_string(block_bytes) + " bytes, " + std::to_string(blocks));
     }
 }
 

@@ -181,7 +181,12 @@ void Endpoint::take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet
     if (receiver.window.empty() || h.packet_number > receiver.window.largest()) receiver.largest_arrived_at = now;
     receiver.window.insert(h.packet_number, ce);
     if (h.flags & wire::flag::ack_request) peer.session->owed.ack = true;
-    if (h.type == wire::Type::control) handle_control(now, arrived, peer, d);
+    if (h.type == wire::Type::control) handle_control(now, arrived, peer, packet, d);
+}
+
+// A data packet that came in pieces.
+void Endpoint::take_whole(const FramesIn& in, Peer& peer, const dlcp_packet& packet, const wire::Datagram& d) {
+    take_packet(in.now, in.arrived, peer, packet, d);
 }
 
 // After a batch: acknowledge at once, or set the time by which to acknowledge.

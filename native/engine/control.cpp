@@ -4,6 +4,7 @@
 // harm. A lost frame is repeated when the peer probes. The frames themselves: frame_writers.cpp, frame_handlers.cpp.
 #include <algorithm>
 
+#include "engine/datagram_sizes.hpp"
 #include "engine/endpoint.hpp"
 #include "engine/packet_builder.hpp"
 
@@ -18,7 +19,7 @@ void Endpoint::queue_control(Peer& peer) {
 bool Endpoint::owes_control(const Peer& peer) const {
     if (peer.handshake.answer_due || peer.handshake.candidate_answer_due()) return true;
     if (peer.state == PeerState::State::connecting) return peer.handshake.due;
-    return peer.up() && peer.session->owed.any();
+    return peer.up() && (peer.session->owed.any() || peer.session->sender.tests_due);
 }
 
 // Owes the sender an answer in the next control packet: how one of its messages ended, or that it must wait.
@@ -41,10 +42,8 @@ void Endpoint::answer(Peer& peer, std::uint32_t wire_id) {
 bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     if (write_due_hello(now, peer, slot)) return true;
     if (!owes_control(peer)) return false;
-    const std::size_t overhead = wire::header_bytes + (peer.protects() ? wire::tag_bytes : 0);
-    // It lies in the head whole, where a channel's data need not: no more than the driver has room for there.
-    const std::size_t most = std::min(peer.datagram_bytes, config_.max_datagram_bytes);
-    FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, most - overhead)};
+    if (write_size_test(now, peer, slot)) return true;
+    FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, control_bytes(peer))};
     write_frames(peer, out);
     if (out.writer.size() == 0 && peer.session->owed.probe_of_data) write_probe_of_data(peer, out);
     if (out.writer.size() == 0) return false;
@@ -58,6 +57,16 @@ bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     return true;
 }
 
+// The room for frames in one control packet.
+std::size_t Endpoint::control_bytes(const Peer& peer) const {
+    const Session& session = *peer.session;
+    const bool small = session.owed.small || session.sender.size_search.active();
+    const std::size_t overhead = wire::header_bytes + (peer.protects() ? wire::tag_bytes : 0);
+    // It lies in the head whole, where a channel's data need not: no more than the driver has room for there.
+    const std::uint16_t most = std::min(peer.datagram_bytes, config_.max_datagram_bytes);
+    return (small ? std::min(most, least_datagram) : most) - overhead;
+}
+
 // Makes a packet of the frames. A packet that asks for an acknowledgement enters the sent ring.
 void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot) {
     SenderState& sender = peer.session->sender;
@@ -68,8 +77,9 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
                                         (keyed && config_.encrypt ? wire::flag::encrypted : 0) |
                                         (out.asks ? wire::flag::ack_request : 0));
     h.key_epoch = peer.session->keys.send_epoch();
-    h.path = sender.timeouts > 1 || peer.keepalive_tries > 1 ? sender.paths.any(random_.next())
-                                                             : sender.paths.any_up(random_.next());
+    h.path = out.tests_bytes != 0                              ? sender.test_path
+             : sender.timeouts > 1 || peer.keepalive_tries > 1 ? sender.paths.any(random_.next())
+                                                               : sender.paths.any_up(random_.next());
     h.message_id = sender.floor_told = sender.ids.base();
     h.payload_bytes = static_cast<std::uint16_t>(out.writer.size());
     // A packet that falls out of the receiver's window can no longer be acknowledged.
@@ -80,22 +90,25 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
         sender.sent.trim();
     }
     if (out.asks) {
-        h.packet_number =
-            sender.sent.push({.sent_at = out.now, .path = h.path, .traffic_class = out.traffic_class});
+        h.packet_number = sender.sent.push(
+            {.sent_at = out.now, .block = out.tests_bytes, .path = h.path, .traffic_class = out.traffic_class});
         sender.paths.on_sent(h.path);
     } else {
         h.packet_number = sender.sent.skip();
     }
     packet.write_inline(slot, peer.address, type_of_service(config_, out.traffic_class, Ecn::capable));
     if (keyed) PacketBuilder::seal(slot, peer.session->keys.send(), h.packet_number, config_.encrypt);
+    sender.large_control |= slot.head_bytes + slot.tail_bytes > least_datagram;
+    peer.session->owed.small = peer.session->owed.small && peer.session->owed.any();
     ++counters_.control_packets_sent;
     counters_.control_bytes_sent += out.writer.size();
     counters_.header_bytes_sent += wire::header_bytes + (keyed ? wire::tag_bytes : 0);
 }
 
-void Endpoint::handle_control(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
+void Endpoint::handle_control(Time now, Time arrived, Peer& peer, const dlcp_packet& packet,
+                              const wire::Datagram& d) {
     if (d.payload == nullptr && d.header.payload_bytes > 0) return;  // virtual control carries nothing
-    const FramesIn in{now, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns};
+    const FramesIn in{now, arrived, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns, packet};
     peer.session->receiver.delays.sample_control(now, in.delay_ns);
     wire::FrameReader reader({d.payload, d.header.payload_bytes});
     wire::Frame frame;

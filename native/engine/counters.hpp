@@ -22,6 +22,7 @@ struct Counters {
     std::uint64_t lost_packets = 0;     // declared lost by the sender
     std::uint64_t spurious_losses = 0;  // declared lost, acknowledged later
     std::uint64_t probes_sent = 0;
+    std::uint64_t datagrams_shrunk = 0;  // a path stopped to carry datagrams of the size in use
 
     // Received.
     std::uint64_t data_packets_received = 0;  // authentic, of a live session

@@ -19,11 +19,6 @@ constexpr std::uint32_t untold_messages = 64;
 // One quantum of receiver credit: one full segmentation-offload burst, so that grants do not break up a sender's runs.
 constexpr Bytes grant_quantum{64 * 1024};
 
-// The block of a message in whole units, where one without has `block_bytes`.
-std::uint16_t in_units(std::uint16_t block_bytes, std::uint16_t unit_bytes) {
-    return static_cast<std::uint16_t>(block_bytes / unit_bytes * unit_bytes);
-}
-
 }  // namespace
 
 Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time)
@@ -53,7 +48,7 @@ Peer& Endpoint::new_peer(std::uint32_t rank, const dlcp_address& address) {
     peer->address = address;
     peer->handshake.own_session = new_session(*peer);
     peer->datagram_bytes = config_.max_datagram_bytes;
-    peer->block_bytes = own_block_bytes();
+    peer->block_bytes = peer->former_block_bytes = own_block_bytes();
     peers_.push_back(std::move(peer));
     return *peers_.back();
 }
@@ -112,9 +107,8 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     if (c.deadline < Duration{0} || (c.delivery == Delivery::deadline && c.deadline == Duration{0}))
         return {{}, CommandError::bad_deadline};
     if (c.unit_bytes == 0 || c.unit_bytes > most_unit_bytes) return {{}, CommandError::bad_unit};
-    const std::uint16_t block_bytes = in_units(peer->block_bytes, c.unit_bytes);
-    if (!c.importance.empty() && c.importance.size() != wire::block_count(c.message_bytes, block_bytes))
-        return {{}, CommandError::bad_importance_count};
+    const std::uint16_t block_bytes = block_bytes_of(*peer, c);
+    if (block_bytes == 0) return {{}, CommandError::bad_importance_count};
     if (peer->outgoing.size() >= config_.max_messages_per_peer) return {{}, CommandError::too_many_messages};
 
     const std::uint32_t slot = outgoing_.take();
@@ -370,7 +364,6 @@ void Endpoint::close(Time now) {
 void Endpoint::enqueue(std::uint32_t slot, bool front) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
-    if (m.wire_id == 0) m.recut(in_units(peer.block_bytes, m.unit_bytes));
     if (m.state == OutgoingState::State::waiting) m.state.apply(OutgoingState::Event::start);
     if (m.state == OutgoingState::State::held) m.state.apply(OutgoingState::Event::proceed);
     // A message that waits for release_blocks() or for a first acknowledgement joins when it has something to send.
@@ -555,6 +548,24 @@ bool Endpoint::established(PeerId id) const {
 std::uint16_t Endpoint::block_bytes(PeerId id, std::uint16_t unit_bytes) const {
     const Peer* peer = peer_at(id);
     return in_units(peer ? peer->block_bytes : own_block_bytes(), unit_bytes);
+}
+
+std::uint16_t Endpoint::block_bytes_of(const Peer& peer, const SendCommand& c) {
+    for (const std::uint16_t most : {peer.block_bytes, peer.former_block_bytes}) {
+        const std::uint16_t block_bytes = in_units(most, c.unit_bytes);
+        if (c.importance.empty() || c.importance.size() == wire::block_count(c.message_bytes, block_bytes))
+            return block_bytes;
+    }
+    return 0;
+}
+
+bool Endpoint::importance_fits(const SendCommand& command) const {
+    const Peer* peer = peer_at(command.peer);
+    return peer != nullptr && block_bytes_of(*peer, command) != 0;
+}
+
+std::uint16_t Endpoint::block_bytes(MessageId id) const {
+    return known_outgoing(id.slot, id.generation) ? outgoing_[id.slot].block_bytes() : std::uint16_t{0};
 }
 
 bool Endpoint::poll_event(Event& out) {

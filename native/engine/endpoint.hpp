@@ -27,6 +27,7 @@
 //   recovery.cpp    acknowledgements, losses       delivery.cpp       placing blocks, ending messages
 //   control.cpp     control packets out and in     frame_writers.cpp  what each frame says
 //   timers.cpp      liveness, probes, timers       frame_handlers.cpp what each frame does
+//   path_size.cpp   paths that lose large packets  pieces.cpp         packets larger than the path carries
 //   invariants.cpp  what must always hold          matching.cpp       receives and messages by tag
 //
 // Invariant: a part that changes what a peer may send calls `refresh(peer)` or queues it; a part that changes a time
@@ -50,6 +51,7 @@
 #include "engine/message_command.hpp"
 #include "engine/packet.h"
 #include "engine/peer.hpp"
+#include "engine/pieces.hpp"
 #include "engine/random.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/tag_map.hpp"
@@ -75,9 +77,14 @@ public:
     std::uint32_t rank_of(PeerId peer) const;
     const dlcp_address* address_of(PeerId peer) const;
     bool established(PeerId peer) const;
-    // Payload bytes of a full block to this peer. Fixed once the peer is established; before that, the value that this
-    // endpoint's own limits would give.
+    // Payload bytes of a full block of the next message to this peer. Before the peer is established, the value that
+    // this endpoint's own limits would give. It shrinks if the path stops to carry so much; messages keep the blocks that
+    // they have, and a send whose importance was counted just before is accepted.
     std::uint16_t block_bytes(PeerId peer, std::uint16_t unit_bytes = 1) const;
+    // Whether a send's importance has as many entries as the message has blocks.
+    bool importance_fits(const SendCommand& command) const;
+    // The block of a message, final once its peer is established; 0: no such message.
+    std::uint16_t block_bytes(MessageId message) const;
 
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
@@ -107,7 +114,7 @@ public:
     // Fills slots whose `head` the driver has set. Returns how many; repeat until 0.
     std::size_t poll_transmit(Time now, std::span<dlcp_packet> slots);
     // False: poll_transmit would return 0.
-    bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0; }
+    bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0 || pieces_.pending; }
     bool poll_event(Event& out);
     Time next_deadline() const;
 
@@ -147,10 +154,13 @@ private:
         bool asks = false;                                 // for an acknowledgement
         bool closing = false;                              // it holds the goodbye
         std::uint8_t traffic_class = wire::control_class;  // of the queue it travels in
+        std::uint16_t tests_bytes = 0;  // it tests whether a datagram of this size passes; 0: no
     };
     struct FramesIn {
         Time now;
+        Time arrived;
         std::uint32_t delay_ns;  // one way, by both ends' clocks
+        const dlcp_packet& packet;
     };
     struct Run;  // transmit.cpp
 
@@ -162,6 +172,13 @@ private:
     const Peer* peer_at(PeerId id) const;
     std::uint16_t own_block_bytes() const { return block_bytes_for(config_.max_datagram_bytes); }
     std::uint16_t block_bytes_for(std::uint16_t datagram_bytes) const;
+    // The block of a message in whole units, where one without has `block_bytes`.
+    static std::uint16_t in_units(std::uint16_t block_bytes, std::uint16_t unit_bytes) {
+        return static_cast<std::uint16_t>(block_bytes / unit_bytes * unit_bytes);
+    }
+    // The blocks of a new message: the present ones, or the former if the caller counted just before they shrank; 0: its
+    // importance fits neither.
+    static std::uint16_t block_bytes_of(const Peer& peer, const SendCommand& command);
     Peer& new_peer(std::uint32_t rank, const dlcp_address& address);
     Peer* find_rank(std::uint32_t rank);
     void push_event(const Event& event) { events_.push(event); }
@@ -238,6 +255,7 @@ private:
     void note_trimmed(Peer& peer, const wire::Header& header);
     [[gnu::always_inline]] inline void take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet& packet,
                                                    const wire::Datagram& datagram);
+    void take_whole(const FramesIn& in, Peer& peer, const dlcp_packet& packet, const wire::Datagram& datagram);
     bool authentic(Peer& peer, const dlcp_packet& packet, const wire::Datagram& datagram);
     void acknowledge_batch(Time now, Peer& peer);
     void handle_gone(Time now, const dlcp_address& address);
@@ -280,7 +298,9 @@ private:
     bool owes_control(const Peer& peer) const;
     bool write_control(Time now, Peer& peer, dlcp_packet& slot);
     void send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot);
-    void handle_control(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
+    void handle_control(Time now, Time arrived, Peer& peer, const dlcp_packet& packet,
+                        const wire::Datagram& datagram);
+    std::size_t control_bytes(const Peer& peer) const;
     void answer(Peer& peer, std::uint32_t wire_id);
 
     // frame_writers.cpp
@@ -317,6 +337,19 @@ private:
     void handle_demand(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_grant(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_close(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_piece(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+
+    // pieces.cpp
+    static std::size_t piece_bytes(const Peer& peer, bool keyed);
+    static std::size_t pieces_of(const Peer& peer, bool keyed, std::size_t datagram_bytes);
+    void cut_into_pieces(Peer& peer, const dlcp_packet& packet, const wire::Header& header);
+    std::size_t send_pieces(Time now, std::span<dlcp_packet> slots);
+
+    // path_size.cpp
+    void suspect_path_size(Time now, Peer& peer);
+    bool write_size_test(Time now, Peer& peer, dlcp_packet& slot);
+    void end_size_tests(Time now, Peer& peer);
+    void shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_bytes);
 
     // recovery.cpp
     void handle_ack(Time now, Peer& peer, const wire::Ack& ack);
@@ -366,6 +399,7 @@ private:
     std::vector<std::uint32_t> senders_;  // peers that sent data recently; they share the receive buffer
     Time senders_checked_at_{INT64_MIN / 2};
     GrantScheduler grants_;
+    Pieces pieces_;
     std::vector<PathSet::Change> path_changes_;
     std::vector<std::uint32_t> touched_;
     std::vector<std::uint8_t> scratch_;  // for decrypting a packet that may be forged

@@ -42,6 +42,7 @@ void Endpoint::handle_frame(Peer& peer, const FramesIn& in, const wire::Frame& f
         &Endpoint::handle_grant,
         &Endpoint::handle_close,
         nullptr,  // hello: only in a packet of its own
+        &Endpoint::handle_piece,
     };
     const auto type = static_cast<std::size_t>(frame.type);
     if (type < std::size(handlers) && handlers[type] != nullptr) (this->*handlers[type])(peer, in, frame);
@@ -97,6 +98,10 @@ void Endpoint::handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& f
     Owed& owed = peer.session->owed;
     owed.ack = owed.ack_full = true;
     owed.grant = grants_.granted(peer.index).value > 0;  // the last one may have been lost
+    if (frame.flags & wire::probe_flag_unanswered) {
+        owed.small = true;
+        if (peer.session->sender.large_control) suspect_path_size(in.now, peer);
+    }
     queue_control(peer);
     const Ids ids(frame);
     for (std::size_t i = 0; i < ids.size(); ++i) handle_probed(peer, in, ids[i]);

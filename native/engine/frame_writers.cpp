@@ -119,7 +119,9 @@ void Endpoint::write_probe(Peer& peer, FramesOut& out) {
         if (message.state == OutgoingState::State::cancelling) continue;
         if (message.first_pass_over() || message.state == OutgoingState::State::held) ids[n++] = message.wire_id;
     }
-    if (!out.writer.put_ids(wire::FrameType::probe, {ids.data(), n})) return;
+    const bool unanswered = peer.session->sender.timeouts > 1 || peer.keepalive_tries > 1;
+    const std::uint8_t flags = unanswered ? wire::probe_flag_unanswered : 0;
+    if (!out.writer.put_ids(wire::FrameType::probe, {ids.data(), n}, flags)) return;
     peer.session->owed.probe = false;
     out.asks = true;
     ++counters_.probes_sent;

@@ -30,9 +30,10 @@ constexpr std::uint8_t body_bytes_min[] = {
     8,                   // grant
     4,                   // close
     hello_body_bytes,    // hello
+    piece_body_bytes,    // piece
 };
 constexpr std::size_t known_types = sizeof body_bytes_min;
-static_assert(known_types == static_cast<std::size_t>(FrameType::hello) + 1);
+static_assert(known_types == static_cast<std::size_t>(FrameType::piece) + 1);
 
 }  // namespace
 
@@ -67,10 +68,10 @@ std::uint8_t* FrameWriter::put(FrameType type, std::uint8_t flags, std::size_t b
     return p + frame_prefix_bytes;
 }
 
-bool FrameWriter::put_ids(FrameType type, std::span<const std::uint32_t> message_ids) {
+bool FrameWriter::put_ids(FrameType type, std::span<const std::uint32_t> message_ids, std::uint8_t flags) {
     assert(type == FrameType::complete || type == FrameType::probe || type == FrameType::hold ||
            type == FrameType::proceed);
-    std::uint8_t* p = put(type, 0, list_head_bytes + message_ids.size_bytes());
+    std::uint8_t* p = put(type, flags, list_head_bytes + message_ids.size_bytes());
     if (p == nullptr) return false;
     store16(p, static_cast<std::uint16_t>(message_ids.size()));  // fits: the frame's length did
     store16(p + 2, 0);
@@ -175,6 +176,15 @@ bool read_hello(const Frame& frame, Hello& out) {
     return true;
 }
 
+bool read_piece(const Frame& frame, Piece& out) {
+    if (frame.body.size() < piece_body_bytes) return false;
+    out.packet_number = load64(frame.body.data());
+    out.datagram_bytes = load16(frame.body.data() + 8);
+    out.offset = load16(frame.body.data() + 10);
+    out.bytes = frame.body.subspan(piece_body_bytes);
+    return out.offset + out.bytes.size() <= out.datagram_bytes;
+}
+
 bool read_count(const Frame& frame, std::uint16_t& count) {
     if (frame.body.size() < list_head_bytes) return false;
     const std::size_t entry_bytes =
@@ -192,6 +202,16 @@ bool write_hello(FrameWriter& writer, const Hello& hello) {
     store16(p + 20, hello.max_datagram_bytes);
     store16(p + 22, hello.received_datagram_bytes);
     store32(p + 24, hello.flags);
+    return true;
+}
+
+bool write_piece(FrameWriter& writer, const Piece& piece, std::uint8_t flags) {
+    std::uint8_t* const p = writer.put(FrameType::piece, flags, piece_body_bytes + piece.bytes.size());
+    if (p == nullptr) return false;
+    store64(p, piece.packet_number);
+    store16(p + 8, piece.datagram_bytes);
+    store16(p + 10, piece.offset);
+    std::memcpy(p + piece_body_bytes, piece.bytes.data(), piece.bytes.size());
     return true;
 }
 

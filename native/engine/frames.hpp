@@ -23,6 +23,10 @@
 //   padding   any bytes, ignored (path MTU)
 //   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
 //             received_datagram_bytes (16) flags (32): only in hello packets, alone or before padding
+//   piece     packet_number (64) datagram_bytes (16) offset (16), then bytes: what stands at `offset` of the data packet
+//             with that number, which is larger than the path carries. A whole data packet, with header and tag, is
+//             cut; each piece travels in a packet of its own, once. Flag virtual: the payload has no bytes of its own
+//             and counts as zeros behind header and tag.
 //
 // Invariant: `FrameReader` never yields a body shorter than its type needs, and never reads outside the payload.
 #pragma once
@@ -52,10 +56,13 @@ enum class FrameType : std::uint8_t {
     grant = 11,
     close = 12,
     hello = 13,
+    piece = 14,
 };
 
 inline constexpr std::size_t frame_prefix_bytes = 4;
 inline constexpr std::uint8_t ack_flag_has_ce = 1;
+inline constexpr std::uint8_t probe_flag_unanswered = 1;
+inline constexpr std::uint8_t piece_flag_virtual = 1;
 
 // One frame of a payload; `body` starts behind the prefix.
 struct Frame {
@@ -85,9 +92,10 @@ public:
     std::size_t size() const { return size_; }
     std::size_t room() const { return capacity_ - size_; }
 
-    bool put_ids(FrameType type, std::span<const std::uint32_t> message_ids);  // complete, probe, hold, proceed
-    bool put_packet_numbers(std::span<const std::uint64_t> packet_numbers);    // trimmed
-    bool put_total(FrameType type, std::uint64_t bytes);                       // demand, grant
+    // complete, probe, hold, proceed
+    bool put_ids(FrameType type, std::span<const std::uint32_t> message_ids, std::uint8_t flags = 0);
+    bool put_packet_numbers(std::span<const std::uint64_t> packet_numbers);  // trimmed
+    bool put_total(FrameType type, std::uint64_t bytes);                     // demand, grant
     bool put_refuse(std::uint32_t message_id, std::uint8_t reason);
     bool put_cancel(std::uint32_t message_id);
     bool put_close(std::uint8_t reason);
@@ -135,16 +143,26 @@ inline constexpr std::size_t hello_body_bytes = 28;
 inline constexpr std::uint32_t hello_flag_established = 1;  // the sender's session is up
 inline constexpr std::uint32_t hello_flag_answer = 2;  // not to be answered unless it establishes the receiver
 
+struct Piece {
+    std::uint64_t packet_number = 0;
+    std::uint16_t datagram_bytes = 0;
+    std::uint16_t offset = 0;
+    std::span<const std::uint8_t> bytes;
+};
+inline constexpr std::size_t piece_body_bytes = 12;
+
 // Each reads a frame's body; false if its counts and its length disagree. A body without counts may be longer
 // than its layout: what follows is ignored, so that a field can be added.
 bool read_ack(const Frame& frame, Ack& out);
 bool read_outcome(const Frame& frame, Outcome& out);
 bool read_hello(const Frame& frame, Hello& out);
+bool read_piece(const Frame& frame, Piece& out);
 // The number of entries in an id or packet-number list; the entries start at body + 4.
 bool read_count(const Frame& frame, std::uint16_t& count);
 
 // Each writes one frame; false, and nothing written, if it does not fit.
 bool write_hello(FrameWriter& writer, const Hello& hello);
+bool write_piece(FrameWriter& writer, const Piece& piece, std::uint8_t flags);
 // `ack.words` words of the window's bitmaps, newest first; `ack.received` and `ack.ce` are not read.
 bool write_ack(FrameWriter& writer, const Ack& ack, const PacketWindow& window);
 bool write_outcome(FrameWriter& writer, std::uint32_t message_id, std::uint32_t abandoned_blocks,

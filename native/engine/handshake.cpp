@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/datagram_sizes.hpp"
 #include "engine/endpoint.hpp"
 #include "engine/frames.hpp"
 #include "engine/packet_builder.hpp"
@@ -19,13 +20,6 @@
 namespace dlcp {
 
 namespace {
-
-// Datagrams that paths carry, largest first, below this endpoint's own limit: MTUs of links and of tunnels over them
-// (jumbo frames, FDDI, 802.11, Ethernet, PPPoE, IPsec and IP in IP, GRE, VXLAN, WireGuard, IPv6's minimum, IPv4's, and
-// round numbers), less the 28 or 48 bytes of IP and UDP.
-constexpr std::uint16_t ladder[] = {8972, 4324, 2276, 1472, 1464, 1452, 1448, 1422, 1392, 1372,
-                                    1332, 1292, 1272, 1232, 1172, 1152, 1072, 972,  772,  548};
-constexpr std::uint16_t least_datagram = ladder[std::size(ladder) - 1];
 
 // Hellos of this endpoint's own limit before the ladder: the first may have come before the peer listens.
 constexpr std::uint32_t largest_attempts = 2;
@@ -68,7 +62,7 @@ std::uint16_t Endpoint::hello_size(const Peer& peer, std::uint32_t rung) const {
     const std::uint16_t own = config_.max_datagram_bytes;
     if (rung == 0) return own;
     if (peer.handshake.attempts < largest_attempts || is_trusted(peer.address)) return 0;
-    for (const std::uint16_t size : ladder)
+    for (const std::uint16_t size : datagram_ladder)
         if (size < own && --rung == 0) return size;
     return 0;
 }
@@ -93,7 +87,7 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     peer.datagram_bytes =
         private_channel ? config_.channel_datagram_bytes  // no network carries it
                         : std::clamp<std::uint16_t>(datagram_bytes, least_datagram, config_.max_datagram_bytes);
-    peer.block_bytes = block_bytes_for(peer.datagram_bytes);
+    peer.block_bytes = peer.former_block_bytes = block_bytes_for(peer.datagram_bytes);
     peer.handshake.due = false;
     peer.handshake.at = time_never;
     peer.last_heard = now;
@@ -118,10 +112,13 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     grants_.forget(peer.index);
 
     push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
-    // Messages that waited for the session may leave, except behind an earlier message of their tag.
+    // Messages that waited for the session are cut as it needs, and may leave, except behind an earlier message of
+    // their tag.
     for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
-         slot = OutgoingList::next(outgoing_, slot))
+         slot = OutgoingList::next(outgoing_, slot)) {
+        outgoing_[slot].recut(in_units(peer.block_bytes, outgoing_[slot].unit_bytes));
         if (active_tags_.find(peer.index, outgoing_[slot].tag)->first == slot) enqueue(slot, false);
+    }
     update_liveness(now, peer);
     arm(peer);
 }
@@ -250,7 +247,7 @@ void Endpoint::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16
     peer.heard_hello_bytes = std::max(peer.heard_hello_bytes, datagram_bytes);
     std::vector<std::uint16_t>& sizes = handshake.answer_sizes;
     const std::uint16_t size = std::clamp(datagram_bytes, least_datagram, config_.max_datagram_bytes);
-    if (!(hello.flags & wire::hello_flag_answer) && sizes.size() <= std::size(ladder) &&
+    if (!(hello.flags & wire::hello_flag_answer) && sizes.size() <= std::size(datagram_ladder) &&
         std::find(sizes.begin(), sizes.end(), size) == sizes.end())
         sizes.push_back(size);
 }

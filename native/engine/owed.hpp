@@ -16,6 +16,8 @@ struct Owed {
     bool probe = false;
     // A probe that travels behind the data that it asks about, in a packet of its own.
     bool probe_of_data = false;
+    // The frames due now leave in packets of the least size: earlier ones seem not to have arrived.
+    bool small = false;
     bool grant = false;
     bool demand = false;
     bool floor = false;

@@ -36,10 +36,12 @@ struct Peer {
     // Everything outstanding is being failed: an existing session accepts no new work.
     bool failing = false;
 
-    // Datagrams and blocks (payload of a full data packet) to this peer, in bytes: fixed while there is a session, this
-    // endpoint's own limits while connecting. Changed by the handshake.
+    // Datagrams and blocks (payload of a full data packet) to this peer, in bytes: this endpoint's own limits while
+    // connecting. Changed by the handshake, and lowered when the path has stopped to carry as much (path_size.cpp).
     std::uint16_t datagram_bytes = 0;
     std::uint16_t block_bytes = 0;
+    // The blocks before they were last lowered in this session; else as `block_bytes`.
+    std::uint16_t former_block_bytes = 0;
 
     // Liveness (changed by recovery): when an authentic packet last came, and how many packets the keep-alive timer has
     // asked for since.

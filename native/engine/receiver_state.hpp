@@ -10,6 +10,7 @@
 #include "engine/id_ring.hpp"
 #include "engine/incoming_id_states.hpp"
 #include "engine/packet_window.hpp"
+#include "engine/reassembly.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -40,6 +41,8 @@ struct ReceiverState {
     Time ack_at = time_never;
     // Messages by the peer's wire id. base(): the peer's floor, below which all are over for it.
     IdRing<IncomingEntry> messages;
+    // Datagrams that arrive in pieces.
+    Reassembly reassembly;
     // Entries in state held.
     std::uint32_t held = 0;
 

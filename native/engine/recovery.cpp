@@ -33,10 +33,13 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
     SenderState& sender = peer.session->sender;
     SentPacket& p = sender.sent[number];
     p.loss = loss;
-    if (loss == SentPacket::Loss::trimmed)
+    if (loss == SentPacket::Loss::trimmed) {
         sender.paths.on_trimmed(p.path);
-    else
+    } else if (!p.is_size_test()) {
         sender.paths.on_lost(p.path);
+        if (p.message_slot != SentPacket::no_message)
+            sender.size_search.on_lost(number, std::min(p.bytes, peer.datagram_bytes), sender.sent.next());
+    }
     if (p.message_slot == SentPacket::no_message) return;
     --sender.awaiting;
     sender.in_flight -= Bytes{p.bytes};
@@ -104,6 +107,8 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         sample.queue_delay = sender.queue_delay;
     }
     detect_losses(now, peer);
+    if (progress && sender.size_search.on_answer()) suspect_path_size(now, peer);
+    if (sample.round_over) sender.size_search.end_round(sender.round_end);
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});
     note_loss_share(peer, sample);
     // An answer without news about data is no progress: the interval between questions about held messages keeps
@@ -139,7 +144,9 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
         ++counters_.spurious_losses;
         widen_tolerance(now, peer, number);
     }
+    if (p.is_size_test()) sender.size_search.on_test_acked(number, static_cast<std::uint16_t>(p.block));
     if (p.message_slot == SentPacket::no_message) return;
+    sender.size_search.on_acked(number, std::min(p.bytes, peer.datagram_bytes));
     if (!p.lost()) {
         sender.in_flight -= Bytes{p.bytes};
         --sender.awaiting;

@@ -16,6 +16,7 @@
 #include "engine/path_set.hpp"
 #include "engine/send_queue.hpp"
 #include "engine/sent_ring.hpp"
+#include "engine/size_search.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 
@@ -72,6 +73,14 @@ struct SenderState {
     std::uint32_t timeouts = 0;
     // When something new was last acknowledged, or sent after idleness: probe timeouts count from here.
     Time last_progress{0};
+    // Whether large packets still pass, and when the next round of tests begins. `tests_due`: some of this round's have
+    // not left. `large_control`: a control packet larger than the least datagram has left since the last search.
+    SizeSearch size_search;
+    bool tests_due = false;
+    bool large_control = false;
+    std::uint16_t test_path = 0;
+    Time tests_at = time_never;
+
     // Timers; time_never: not set. The next probe; the next packet to become overdue; when the pacer allows more.
     Time probe_at = time_never;
     Time loss_at = time_never;
@@ -105,7 +114,7 @@ struct SenderState {
     const Newest& newest_beside(const SentPacket& packet) const {
         return packet.traffic_class == wire::control_class ? newest_acked : newest_acked_data;
     }
-    Time next_timer() const { return std::min({probe_at, loss_at, pace_at}); }
+    Time next_timer() const { return std::min({probe_at, loss_at, pace_at, tests_at}); }
 };
 
 }  // namespace dlcp

@@ -18,19 +18,22 @@ namespace dlcp {
 struct SentPacket {
     static constexpr std::uint32_t no_message = UINT32_MAX;  // control that asks for an acknowledgement
 
-    // By which rule a packet counts as lost (recovery.cpp); `none`: it does not; `held`: the receiver dropped it.
-    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, overdue, trimmed, held };
+    // By which rule a packet counts as lost (recovery.cpp); `none`: it does not; `held`: the receiver dropped it;
+    // `too_large`: for the path.
+    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, overdue, trimmed, held, too_large };
 
     Time sent_at{0};
     std::uint32_t message_slot = no_message;
     std::uint32_t message_generation = 0;
-    std::uint32_t block = 0;
-    std::uint16_t bytes = 0;  // as windows count it (transmit.cpp); 0 for control: it does not count as in flight
+    std::uint32_t block = 0;  // of control: the size that this packet tests; 0: it is no test
+    // As windows count it (transmit.cpp), or its pieces; 0 for control: it does not count as in flight.
+    std::uint16_t bytes = 0;
     std::uint16_t path = 0;
     std::uint8_t traffic_class = 0;  // of the queue it travels in
     Loss loss = Loss::none;
 
     bool lost() const { return loss != Loss::none; }
+    bool is_size_test() const { return message_slot == no_message && block != 0; }
 };
 
 class SentRing {

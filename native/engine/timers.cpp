@@ -140,6 +140,7 @@ void Endpoint::fire_session(Time now, Peer& peer) {
         sender.pace_at = time_never;
         refresh(peer);
     }
+    if (sender.tests_at <= now) end_size_tests(now, peer);
     if (sender.probe_at <= now) probe_unanswered(now, peer);
     if (peer.keepalive_at <= now) {
         ++peer.keepalive_tries;

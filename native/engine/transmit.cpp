@@ -38,6 +38,7 @@ struct Endpoint::Run {
     std::uint64_t bytes = 0;  // as windows count: see counted_bytes
     std::uint64_t saved = 0;  // of these, what short headers leave out
     bool critical = false;    // all of its blocks are, or none
+    bool in_pieces = false;   // it is one packet, larger than the path carries
 
     const Block& last() const { return blocks[size - 1]; }
     // A block's datagram with a long header. Windows count blocks so whatever their headers, so that a window of n full
@@ -147,10 +148,21 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
     const OutgoingMessage::Next next = m.peek();
     if (run.size > 0 && next.critical != run.critical) return false;
     const std::uint32_t payload_bytes = m.payload_bytes(next.block);
-    const wire::Type type = m.taken() ? wire::type_for_known(payload_bytes) : wire::Type::data;
+    wire::Type type = m.taken() ? wire::type_for_known(payload_bytes) : wire::Type::data;
+    std::uint32_t datagram = run.counted_bytes(payload_bytes);
+    std::size_t pieces = 0;
+    if (datagram > peer.datagram_bytes) [[unlikely]] {
+        // A run of its own. It may exceed the window, which may be smaller than the block by now.
+        pieces = pieces_of(peer, run.keyed, datagram);
+        if (run.size > 0 || sender.sent.room() <= pieces) return false;
+        datagram += static_cast<std::uint32_t>(pieces * (peer.datagram_bytes - piece_bytes(peer, run.keyed)));
+        type = wire::Type::data;  // pieces are counted by it
+    }
+    const std::uint64_t bytes = run.bytes + std::min<std::uint32_t>(datagram, peer.datagram_bytes);
+    if (run.in_pieces || (bytes > run.allowed && !(sender.in_flight.value == 0 && run.size == 0))) return false;
     if (run.size > 0 && type != packet.header.type) return false;
-    const std::uint32_t datagram = run.counted_bytes(payload_bytes);
-    if (run.bytes + datagram > run.allowed && !(sender.in_flight.value == 0 && run.size == 0)) return false;
+    run.in_pieces = pieces > 0;
+    for (; pieces > 0; --pieces) sender.sent.skip();
     m.take(next);
     if (run.now >= m.patient_until) m.give_up_rest();
     run.critical = next.critical;
@@ -282,16 +294,21 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     if (run.size == 0) return 0;
     queue.on_run(*list);
     finish_run(peer, run);
+    std::size_t packets = run.size;
+    if (run.in_pieces) [[unlikely]] {
+        cut_into_pieces(peer, run.slots[0], packet.header);
+        packets = send_pieces(now, slots);
+    }
     // Later packets change no deadline: deadlines count from the last progress.
     if (was_idle || !peer.waiting)
         update_liveness(now, peer);
     else
         update_demand(peer);
-    return run.size;
+    return packets;
 }
 
 std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
-    std::size_t n = 0;
+    std::size_t n = send_pieces(now, slots);
     while (n < slots.size() && !control_queue_.empty()) {
         Peer& peer = *peers_[control_queue_.front()];
         if (write_control(now, peer, slots[n])) {

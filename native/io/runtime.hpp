@@ -74,7 +74,7 @@ public:
     bool established(std::uint32_t rank) const;
     // Ranks of all peers, named by us or by themselves, in the order met.
     std::vector<std::uint32_t> peers() const;
-    // Payload bytes of a full block to this peer. Fixed once established.
+    // Payload bytes of a full block of the next message to this peer (Endpoint::block_bytes).
     std::uint16_t block_bytes(std::uint32_t rank, std::uint16_t unit_bytes = 1) const;
     std::string peer_address(std::uint32_t rank);
 

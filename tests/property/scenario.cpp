@@ -286,6 +286,14 @@ Scenario make_scenario(std::uint64_t seed) {
         s.allowed.closes = true;
         s.allowed.timeouts = true;  // the goodbye may be lost
     }
+    // Where many packets get lost, a block in many pieces hardly ever arrives whole.
+    const bool gentle = network.way.loss_ratio <= 0.05 && network.way.burst_enter_ratio == 0 &&
+                        network.way.corrupt_ratio <= 0.01 && network.way.truncate_ratio <= 0.01;
+    const bool narrows = gentle && dice.chance(0.1);
+    if (narrows) {
+        const auto most = dice.pick<std::uint64_t>({548, 600, 1000, 1280, 1400, 1471, 4000});
+        act(some_time(), Action::Kind::narrow, most);
+    }
     std::stable_sort(s.actions.begin(), s.actions.end(),
                      [](const Action& a, const Action& b) { return a.at < b.at; });
 
@@ -294,6 +302,7 @@ Scenario make_scenario(std::uint64_t seed) {
     // The smallest window, two blocks, once per round trip.
     const Duration round_trip = network.way.delay * 2 + network.way.reorder_delay + milliseconds(1);
     s.patience += round_trip * static_cast<std::int64_t>(total_bytes / 1024);
+    if (narrows) s.patience = s.patience * 3;
     if (s.allowed.timeouts) s.patience = s.patience * 3;  // the network may be so bad that little gets through
     return s;
 }
@@ -312,6 +321,7 @@ const char* name(Action::Kind kind) {
         case Action::Kind::stop: return "stop";
         case Action::Kind::restart: return "restart";
         case Action::Kind::scribble: return "scribble";
+        case Action::Kind::narrow: return "narrow";
     }
     return "unknown";
 }
@@ -389,6 +399,16 @@ private:
             case Action::Kind::stop: world_.stop(action.first); break;
             case Action::Kind::restart: restart(action.first); break;
             case Action::Kind::scribble: world_.scribble(); break;
+            case Action::Kind::narrow: narrow(Bytes{action.first}); break;
+        }
+    }
+
+    void narrow(Bytes most) {
+        LinkSettings port = s_.port;
+        if (port.max_datagram.value == 0 || port.max_datagram > most) port.max_datagram = most;
+        for (std::uint32_t host = 0; host < world_.hosts(); ++host) {
+            world_.network().set_uplink(host, port);
+            world_.network().set_downlink(host, port);
         }
     }
 

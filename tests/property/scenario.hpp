@@ -28,6 +28,7 @@ struct Action {
         stop,               // host first
         restart,            // host first; it connects to everybody and posts again what it still waited for
         scribble,
+        narrow,  // every port drops datagrams of more than `first` bytes from now on
     };
     Time at;
     Kind kind = Kind::connect;

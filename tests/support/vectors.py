@@ -82,5 +82,10 @@ def frame_line(frame: twin.Frame) -> str:
                 f"destination_rank={frame.destination_rank} max_datagram_bytes={frame.max_datagram_bytes} "
                 f"received_datagram_bytes={frame.received_datagram_bytes} flags={frame.flags}"
             )
+        case twin.Piece():
+            return (
+                f"{name} packet_number={frame.packet_number} datagram_bytes={frame.datagram_bytes} "
+                f"offset={frame.offset} flags={frame.flags} bytes={frame.data.hex() or '-'}"
+            )
         case twin.Miscounted():
             return f"{name} miscounted"

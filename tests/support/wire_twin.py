@@ -237,6 +237,7 @@ FRAME_TYPES = (
     "grant",
     "close",
     "hello",
+    "piece",
 )
 ID_LISTS = ("complete", "probe", "hold", "proceed")
 TOTALS = ("demand", "grant")
@@ -257,6 +258,7 @@ FIXED_BODY_BYTES = {
     "grant": 8,
     "close": 4,
     "hello": 28,
+    "piece": 12,
 }
 
 
@@ -341,13 +343,24 @@ class Hello:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What stands at `offset` of a data packet that is larger than the path carries. Flag 1: its payload is virtual."""
+
+    packet_number: int
+    datagram_bytes: int
+    offset: int
+    data: bytes
+    flags: int = 0
+
+
+@dataclass(frozen=True)
 class Miscounted:
     """A frame whose counts and length disagree: the reader yields it, its own read function refuses it."""
 
     type: str
 
 
-Frame = Ack | Ids | Trimmed | Outcome | Refuse | Cancel | Total | Close | Hello | Miscounted
+Frame = Ack | Ids | Trimmed | Outcome | Refuse | Cancel | Total | Close | Hello | Piece | Miscounted
 
 
 def raw_frame(type_number: int, flags: int, body: bytes) -> bytes:
@@ -388,6 +401,8 @@ def write_frame(frame: Frame) -> bytes:
             body = struct.pack(">B3x", reason)
         case Hello(own, echo, rank, most, received_bytes, hello_flags):
             body = struct.pack(">QQIHHI", own, echo, rank, most, received_bytes, hello_flags)
+        case Piece(number, datagram_bytes, offset, data, flags):
+            body = struct.pack(">QHH", number, datagram_bytes, offset) + data
         case Miscounted():
             raise ValueError("a miscounted frame has no bytes of its own")
     return raw_frame(FRAME_TYPES.index(frame_type(frame)), flags, body)
@@ -430,6 +445,10 @@ def _read_body(name: str, flags: int, body: bytes) -> Frame:
         return Total(name, *struct.unpack(">Q", fixed))
     if name == "close":
         return Close(*struct.unpack(">B3x", fixed))
+    if name == "piece":
+        number, datagram_bytes, offset = struct.unpack(">QHH", fixed)
+        fits = offset + len(rest) <= datagram_bytes
+        return Piece(number, datagram_bytes, offset, rest, flags) if fits else Miscounted(name)
     assert name == "hello"
     return Hello(*struct.unpack(">QQIHHI", fixed))
 

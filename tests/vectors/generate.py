@@ -386,6 +386,9 @@ def frames() -> str:
     written("close", twin.Close(255))
     written("hello", hello)
     written("hello at its largest", twin.Hello(U64, U64, U32, U16, U16, U32))
+    written("piece", twin.Piece(0x0102030405060708, 1472, 1184, b"\1\2\3"))
+    written("piece of a virtual packet", twin.Piece(U64, U16, U16 - 4, bytes(4), 1))
+    written("piece without bytes", twin.Piece(9, 100, 100, b""))
     written(
         "a control packet",
         ack,
@@ -402,7 +405,7 @@ def frames() -> str:
     add("padding around", twin.padding(12) + cancel + twin.padding(5))
     add("padding holds anything", twin.raw_frame(0, 255, b"\1\2\3") + cancel)
     add("hello and padding", twin.write_frame(hello) + twin.padding(100))
-    add("unknown type", twin.raw_frame(14, 0, b"new") + cancel)
+    add("unknown type", twin.raw_frame(15, 0, b"new") + cancel)
     add("unknown type 255 without body", cancel + twin.raw_frame(255, 0, b""))
     # Longer than needed: the rest belongs to a later version.
     add("unknown flags", twin.raw_frame(9, 0xFE, bytes(8)))
@@ -443,6 +446,7 @@ def frames() -> str:
         miscounted(f"{kind} less a byte", number, body[:-1])
         miscounted(f"{kind} more an id", number, body + bytes(4))
         miscounted(f"{kind} of 65535 ids", number, b"\xff\xff\0\0" + body[4:])
+    miscounted("piece beyond its packet", 14, bytes(8) + b"\0\5\0\2" + bytes(4))
     miscounted("trimmed with short numbers", 5, b"\0\2\0\0" + bytes(8))
     miscounted("trimmed less a byte", 5, b"\0\1\0\0" + bytes(7))
 

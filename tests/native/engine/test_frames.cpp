@@ -53,8 +53,9 @@ std::string list(const Values& values) {
 }
 
 std::string word(FrameType type) {
-    constexpr const char* names[] = {"padding", "ack",    "complete", "outcome", "probe", "trimmed", "hold",
-                                     "proceed", "refuse", "cancel",   "demand",  "grant", "close",   "hello"};
+    constexpr const char* names[] = {"padding", "ack",   "complete", "outcome", "probe",
+                                     "trimmed", "hold",  "proceed",  "refuse",  "cancel",
+                                     "demand",  "grant", "close",    "hello",   "piece"};
     return names[static_cast<std::size_t>(type)];
 }
 
@@ -107,6 +108,19 @@ std::string line(const Frame& frame) {
                    field("max_datagram_bytes", h.max_datagram_bytes) +
                    field("received_datagram_bytes", h.received_datagram_bytes) + field("flags", h.flags);
         }
+        case FrameType::piece: {
+            wire::Piece piece;
+            if (!wire::read_piece(frame, piece)) return name + " miscounted";
+            std::string hex;
+            for (const std::uint8_t byte : piece.bytes) {
+                char text[4];
+                std::snprintf(text, sizeof text, "%02x", byte);
+                hex += text;
+            }
+            return name + field("packet_number", piece.packet_number) +
+                   field("datagram_bytes", piece.datagram_bytes) + field("offset", piece.offset) +
+                   field("flags", frame.flags) + " bytes=" + (hex.empty() ? "-" : hex);
+        }
     }
     return name;
 }
@@ -131,6 +145,10 @@ bool copy(const Frame& frame, FrameWriter& to) {
         case FrameType::hello: {
             wire::Hello h;
             return wire::read_hello(frame, h) && wire::write_hello(to, h);
+        }
+        case FrameType::piece: {
+            wire::Piece piece;
+            return wire::read_piece(frame, piece) && wire::write_piece(to, piece, frame.flags);
         }
         case FrameType::padding:
         case FrameType::ack:

@@ -307,6 +307,9 @@ void VirtualNetwork::leave_link(Link& link, std::uint32_t index) {
         if (link.out(now_)) return lose(Fate::lost_outage, index);
         const PathFault* const fault = link.fault_of(slot.path);
         if (fault != nullptr && link.chance(fault->loss_ratio)) return lose(Fate::lost_path, index);
+        if (fault != nullptr && fault->max_datagram.value != 0 &&
+            slot.length + slot.virtual_bytes > fault->max_datagram.value)
+            return lose(Fate::lost_path, index);
         if (link.chance(settings.loss_ratio)) return lose(Fate::lost_random, index);
         if (link.in_burst && settings.burst_longest.value != 0 &&
             now_ - link.burst_since >= settings.burst_longest) {

@@ -37,6 +37,7 @@ struct PathFault {
     std::uint16_t path = 0;
     double loss_ratio = 0.0;  // 1: dead
     Duration delay{0};
+    Bytes max_datagram{0};  // longer UDP payloads are dropped; 0: no limit
 };
 
 // One direction of one link. Ratios are probabilities per packet, in [0, 1].

@@ -12,16 +12,20 @@
 namespace dlcp::test {
 namespace {
 
-// A probe in a data class: alone in its packet, so that nothing else waits behind data.
-bool is_probe_of_data(const EndpointConfig& config, const dlcp_packet& packet, const wire::Datagram& datagram) {
+// A probe or a piece in a data class: alone in its packet, so that nothing else waits behind data.
+bool is_control_among_data(const EndpointConfig& config, const dlcp_packet& packet,
+                           const wire::Datagram& datagram) {
     const wire::Header& h = datagram.header;
-    if (h.type != wire::Type::control || (h.flags & wire::flag::ack_request) == 0) return false;
+    if (h.type != wire::Type::control) return false;
     const auto data_classes = std::span(config.dscp).first(wire::control_class);
     if (std::find(data_classes.begin(), data_classes.end(), packet.tos >> 2) == data_classes.end()) return false;
     if ((h.flags & wire::flag::encrypted) != 0) return true;
     wire::FrameReader reader({datagram.payload, h.payload_bytes});
     wire::Frame frame;
-    return reader.next(frame) && frame.type == wire::FrameType::probe && !reader.next(frame);
+    if (!reader.next(frame)) return false;
+    const bool asks = (h.flags & wire::flag::ack_request) != 0;
+    const bool fits = asks ? frame.type == wire::FrameType::probe : frame.type == wire::FrameType::piece;
+    return fits && !reader.next(frame);
 }
 
 constexpr std::uint8_t canary = 0xc9;        // a receive buffer before anything arrived
@@ -583,7 +587,8 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     }
     if (h.job != host.config.job || h.source_rank != rank) return broken("of another job or rank");
     if (h.path != packet.path) return broken("its path is not the one in its header");
-    if (packet.tos >> 2 != host.config.dscp[h.traffic_class] && !is_probe_of_data(host.config, packet, datagram))
+    if (packet.tos >> 2 != host.config.dscp[h.traffic_class] &&
+        !is_control_among_data(host.config, packet, datagram))
         return broken(format("with TOS 0x%02x", packet.tos));
     if (h.type == wire::Type::data) {
         const bool ecn_capable = (packet.tos & 3) == 2;
