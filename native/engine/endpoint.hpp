@@ -375,6 +375,7 @@ private:
     void fire_session(Time now, Peer& peer);
     void probe_unanswered(Time now, Peer& peer);
     Duration probe_timeout(const Peer& peer) const;
+    bool loses_by_chance(const Peer& peer) const;
 
     EndpointConfig config_;
     Counters counters_;

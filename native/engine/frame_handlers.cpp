@@ -8,6 +8,9 @@ namespace dlcp {
 
 namespace {
 
+// An answer to a probe that says that an earlier one brought none leaves so often besides.
+constexpr std::uint8_t further_acks = 2;
+
 // The ids of a frame that is a list of message ids; nothing if its count and length disagree.
 class Ids {
 public:
@@ -100,6 +103,7 @@ void Endpoint::handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& f
     owed.grant = grants_.granted(peer.index).value > 0;  // the last one may have been lost
     if (frame.flags & wire::probe_flag_unanswered) {
         owed.small = true;
+        owed.further_acks = further_acks;
         if (peer.session->sender.large_control) suspect_path_size(in.now, peer);
     }
     queue_control(peer);

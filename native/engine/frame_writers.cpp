@@ -75,7 +75,8 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
             receiver.unacked_packets = 0;
         }
     }
-    owed.ack = owed.ack_full = false;
+    owed.ack = owed.ack_full = owed.further_acks > 0;
+    if (owed.ack) --owed.further_acks;
 }
 
 // Marks the answers to these messages as no longer queued.
@@ -119,10 +120,15 @@ void Endpoint::write_probe(Peer& peer, FramesOut& out) {
         if (message.state == OutgoingState::State::cancelling) continue;
         if (message.first_pass_over() || message.state == OutgoingState::State::held) ids[n++] = message.wire_id;
     }
-    const bool unanswered = peer.session->sender.timeouts > 1 || peer.keepalive_tries > 1;
+    SenderState& sender = peer.session->sender;
+    // An answer without news, as about a message that is held, leaves the count of timeouts as it is.
+    const bool unanswered =
+        (sender.timeouts > 1 || peer.keepalive_tries > 1) && peer.last_heard < sender.probed_at;
     const std::uint8_t flags = unanswered ? wire::probe_flag_unanswered : 0;
     if (!out.writer.put_ids(wire::FrameType::probe, {ids.data(), n}, flags)) return;
-    peer.session->owed.probe = false;
+    peer.session->owed.probe = peer.session->owed.further_probes > 0;
+    if (peer.session->owed.probe) --peer.session->owed.further_probes;
+    sender.probed_at = out.now;
     out.asks = true;
     ++counters_.probes_sent;
 }

@@ -18,6 +18,9 @@ struct Owed {
     bool probe_of_data = false;
     // The frames due now leave in packets of the least size: earlier ones seem not to have arrived.
     bool small = false;
+    // How many more packets hold the probe, or the acknowledgement of all, that the next one holds: most are lost.
+    std::uint8_t further_probes = 0;
+    std::uint8_t further_acks = 0;
     bool grant = false;
     bool demand = false;
     bool floor = false;

@@ -71,6 +71,8 @@ struct SenderState {
 
     // Probe timeouts in a row without an answer that carried news about data. Changed by recovery.
     std::uint32_t timeouts = 0;
+    // When a probe last left.
+    Time probed_at{0};
     // When something new was last acknowledged, or sent after idleness: probe timeouts count from here.
     Time last_progress{0};
     // Whether large packets still pass, and when the next round of tests begins. `tests_due`: some of this round's have

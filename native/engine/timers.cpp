@@ -15,6 +15,12 @@ namespace {
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
 
+// Where more than a quarter of the packets get lost and no queue stands, silence is chance: waiting longer helps nobody.
+// Then timeouts double once, and an unanswered probe is sent three times.
+constexpr std::int32_t chance_loss_share = (1 << 16) / 4;
+constexpr std::uint32_t most_backoff_by_chance = 1;
+constexpr std::uint8_t further_probes = 2;
+
 // After this many unanswered probes, everything in flight counts as lost.
 constexpr std::uint32_t unanswered_probes = 1;
 
@@ -27,9 +33,15 @@ constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 
 Duration Endpoint::probe_timeout(const Peer& peer) const {
     const Duration base = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
+    const std::uint32_t most = loses_by_chance(peer) ? most_backoff_by_chance : most_backoff;
     // The doubling is capped, not the estimate: an answer that takes longer than max_rto is still awaited.
-    return std::min(base * (1LL << std::min(peer.session->sender.timeouts, most_backoff)),
+    return std::min(base * (1LL << std::min(peer.session->sender.timeouts, most)),
                     std::max(config_.max_rto, base));
+}
+
+// Many packets to this peer are lost, but not in a queue.
+bool Endpoint::loses_by_chance(const Peer& peer) const {
+    return peer.loss_share > chance_loss_share && peer.session->sender.queue_delay < config_.target_delay;
 }
 
 // Something was sent that the peer has not fully acknowledged. A message that waits for blocks to be released does not
@@ -157,6 +169,8 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     ++sender.timeouts;
     ask(peer);
+    if (sender.timeouts > unanswered_probes && loses_by_chance(peer))
+        peer.session->owed.further_probes = further_probes;
     if (sender.timeouts <= unanswered_probes && sender.awaiting > 0)
         peer.session->owed.probe_of_data = std::exchange(peer.session->owed.probe, false);
     peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
@@ -169,7 +183,8 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
         // A peer that was not scheduled for so long before is not sent everything twice. But where acknowledgements are
         // lost they are late by the probes' own intervals, and waiting for longer than these teaches nothing.
         const Duration estimate = peer.rtt.timeout(config_.min_rto);
-        const Duration overdue = std::clamp(peer.late_answers.at(now), estimate, estimate * (1LL << most_backoff));
+        const std::uint32_t most = loses_by_chance(peer) ? most_backoff_by_chance : most_backoff;
+        const Duration overdue = std::clamp(peer.late_answers.at(now), estimate, estimate * (1LL << most));
         for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
             if (!sender.sent[n].lost() && now - sender.sent[n].sent_at >= overdue)
                 declare_lost(peer, n, SentPacket::Loss::overdue);
