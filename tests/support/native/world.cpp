@@ -536,6 +536,23 @@ std::size_t World::drain(std::uint32_t rank) {
 
 // What an engine sends.
 
+namespace {
+
+// Gives a short header what an earlier one said of the message. False: the message has no such block.
+bool lengthen(wire::Header& h, const wire::Header& said) {
+    h.type = wire::Type::data;
+    h.tag = said.tag;
+    h.message_bytes = said.message_bytes;
+    h.critical_blocks = said.critical_blocks;
+    h.block_bytes = said.block_bytes;
+    h.budget = said.budget;
+    h.deadline = said.deadline;
+    return h.block_index < wire::block_count(h.message_bytes, h.block_bytes) &&
+           h.payload_bytes == block_length(h.message_bytes, h.block_bytes, h.block_index);
+}
+
+}  // namespace
+
 void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     Host& host = hosts_[rank];
     const auto broken = [&](const std::string& what) { fail(format("host %u sent a packet: ", rank) + what); };
@@ -562,24 +579,18 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     std::uint64_t& next = host.next_number[{to, host.own_session[to], h.session}];
     if (h.type == wire::Type::data) host.described.try_emplace({to, h.session, h.message_id}, h);
     if (h.type == wire::Type::short_data) {
-        const auto known = host.described.find({to, h.session, h.message_id});
-        if (known == host.described.end()) return broken("a short header of a message not yet described");
-        // From here on as if it had the long header: the rest must hold for it all the same.
-        const wire::Header& said = known->second;
-        h.type = wire::Type::data;
-        h.source_rank = rank;
         h.packet_number = wire::expand_packet_number(h.packet_number, next);
-        h.tag = said.tag;
-        h.message_bytes = said.message_bytes;
-        h.critical_blocks = said.critical_blocks;
-        h.block_bytes = said.block_bytes;
-        h.budget = said.budget;
-        h.deadline = said.deadline;
-        const std::uint32_t blocks = wire::block_count(h.message_bytes, h.block_bytes);
-        if (h.block_index >= blocks) return broken("a block outside its message");
-        const std::uint64_t start = std::uint64_t{h.block_index} * h.block_bytes;
-        if (h.payload_bytes != std::min<std::uint64_t>(h.block_bytes, h.message_bytes - start))
-            return broken("a block of another length than its message has");
+        const auto known = host.described.find({to, h.session, h.message_id});
+        if (known == host.described.end()) {
+            // The long header may have left in pieces, which are not read here.
+            if (host.endpoint->counters().datagrams_shrunk == 0)
+                return broken("a short header of a message not yet described");
+            next = h.packet_number + 1;
+            return;
+        }
+        // From here on as if it had the long header: the rest must hold for it all the same.
+        h.source_rank = rank;
+        if (!lengthen(h, known->second)) return broken("with a short header for a block that its message has not");
     }
     if ((h.flags & wire::flag::trimmed) != 0) return broken("flagged as trimmed");
     if (((h.flags & wire::flag::authenticated) != 0) != host.config.job_key.has_value()) {
