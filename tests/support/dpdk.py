@@ -147,9 +147,9 @@ class Bridge:
     def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0, full_max: int | None = None) -> None:
         """From now on: each UDP datagram lost so often, and of those that may be marked, so many marked.
 
-        `full_max`: of each host and family, the full datagrams after so many are lost, and what is short passes: then
-        ranks hear each other, and no message gets on. Counts start from zero. Nothing else is lost, so neighbours are
-        found.
+        `full_max`: of each host and family, the datagrams above 520 bytes are lost after so many of them. That is below
+        the least size that ranks fall back to: they hear each other, and no message gets on. Counts start from zero.
+        Nothing else is lost, so neighbours are found.
         """
         rules = _rules(loss_ratio, mark_ratio, full_max, self.hosts)
         self._nft(f"add table bridge {_TABLE}\ndelete table bridge {_TABLE}\n{rules}")
@@ -188,7 +188,7 @@ class Bridge:
 
 def _rules(loss_ratio: float, mark_ratio: float, full_max: int | None, hosts: int) -> str:
     lose = f"numgen random mod 10000 < {round(loss_ratio * 10000)} counter name lost drop"
-    stop = f"udp length > 1000 numgen inc mod {2**31} >= {full_max} counter name lost drop"
+    stop = f"udp length > 520 numgen inc mod {2**31} >= {full_max} counter name lost drop"
     mark = f"numgen random mod 10000 < {round(mark_ratio * 10000)} counter name marked"
     chain = []
     if loss_ratio:

@@ -40,6 +40,10 @@ any_frame = st.one_of(
     st.builds(twin.Total, st.sampled_from(twin.TOTALS), U64),
     st.builds(twin.Close, U8),
     st.builds(twin.Hello, U64, U64, U32, U16, U16, U32),
+    st.builds(
+        lambda number, offset, data, more, flags: twin.Piece(number, offset + len(data) + more, offset, data, flags),
+        U64, U8, st.binary(max_size=20), U8, st.integers(0, 1),
+    ),
 )  # fmt: skip
 
 
@@ -183,7 +187,7 @@ def test_frames_round_trip(frames: list[twin.Frame]) -> None:
     assert twin.parse_frames(b"".join(map(twin.write_frame, frames))) == (frames, False)
 
 
-@given(st.lists(any_frame, max_size=3), st.integers(4, 40), st.integers(14, 255), st.binary(max_size=20))
+@given(st.lists(any_frame, max_size=3), st.integers(4, 40), st.integers(15, 255), st.binary(max_size=20))
 def test_padding_and_unknown_frames_are_skipped(
     frames: list[twin.Frame], padding_bytes: int, unknown: int, body: bytes
 ) -> None:
