@@ -22,7 +22,7 @@ from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
 from dlcp.transport.operation_counts import DURATION_BOUNDS_S
 
 PACKET_OVERHEAD_BYTES: int = _native.HEADER_BYTES + _native.TAG_BYTES
-"""What a data packet carries beside payload, under a job key: header and tag, without UDP's and IP's."""
+"""The most that a data packet carries beside payload, under a job key: long header and tag, without UDP's and IP's."""
 
 
 class Observed(Protocol):

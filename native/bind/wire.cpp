@@ -63,7 +63,7 @@ nb::bytes write_header(nb::dict fields) {
     if (known != fields.size()) throw nb::key_error("not a header field; see ARCHITECTURE or engine/wire.hpp");
     std::array<std::uint8_t, wire::header_bytes> bytes{};
     wire::write(header, bytes.data());
-    return nb::bytes(bytes.data(), bytes.size());
+    return nb::bytes(bytes.data(), wire::header_bytes_of(header.type));
 }
 
 void bind_constants(nb::module_& m) {
@@ -74,7 +74,7 @@ void bind_constants(nb::module_& m) {
     m.attr("CONTROL_CLASS") = wire::control_class;
     m.attr("IMPORTANCE_CRITICAL") = wire::importance_critical;
     nb::dict types;
-    for (const auto type : {wire::Type::data, wire::Type::control, wire::Type::hello})
+    for (const auto type : {wire::Type::data, wire::Type::control, wire::Type::hello, wire::Type::short_data})
         types[wire::name(type)] = static_cast<int>(type);
     m.attr("PACKET_TYPES") = types;
     nb::dict flags;
@@ -100,7 +100,7 @@ void bind_wire(nb::module_& m) {
     m.def("parse_header", &parse_header, nb::arg("datagram"), nb::arg("virtual_payload_bytes") = 0,
           "The name of the parse error (\"none\") and the header's fields, or None if there is an error.");
     m.def("write_header", &write_header, nb::arg("fields"),
-          "The 64 bytes of a header; fields left out are 0, the type is data.");
+          "The bytes of a header, 64 or 32 by its type; fields left out are 0, the type is data.");
     m.def(
         "block_count",
         [](std::uint32_t message_bytes, std::uint16_t block_bytes) {

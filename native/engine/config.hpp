@@ -63,6 +63,7 @@ struct EndpointConfig {
     Bytes max_unexpected{64 * 1024 * 1024};
     Bytes max_unexpected_message{64 * 1024 * 1024};
     Bytes eager{256 * 1024};
+    bool virtual_payload = false;      // the driver carries lengths only, so pieces of packets may do so too
     bool announce_unexpected = false;  // report messages without a receive: EventKind::message_unexpected
 
     ClassCodes dscp = {0, 8, 16, 24, 32, 40, 48, 56};  // RFC 2474: class selectors, control CS7 … class 0 CS0

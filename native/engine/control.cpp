@@ -98,7 +98,7 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
     }
     packet.write_inline(slot, peer.address, type_of_service(config_, out.traffic_class, Ecn::capable));
     if (keyed) PacketBuilder::seal(slot, peer.session->keys.send(), h.packet_number, config_.encrypt);
-    sender.large_control |= slot.head_bytes + slot.tail_bytes > least_datagram;
+    sender.large_control |= out.tests_bytes == 0 && slot.head_bytes + slot.tail_bytes > least_datagram;
     peer.session->owed.small = peer.session->owed.small && peer.session->owed.any();
     ++counters_.control_packets_sent;
     counters_.control_bytes_sent += out.writer.size();
@@ -108,7 +108,8 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
 void Endpoint::handle_control(Time now, Time arrived, Peer& peer, const dlcp_packet& packet,
                               const wire::Datagram& d) {
     if (d.payload == nullptr && d.header.payload_bytes > 0) return;  // virtual control carries nothing
-    const FramesIn in{now, arrived, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns, packet};
+    const FramesIn in{now, arrived, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns,
+                      d.header.packet_number, packet};
     peer.session->receiver.delays.sample_control(now, in.delay_ns);
     wire::FrameReader reader({d.payload, d.header.payload_bytes});
     wire::Frame frame;

@@ -469,6 +469,7 @@ void Endpoint::forget_outcomes(Peer& peer) {
 // The peer may return with another session, and so may this endpoint.
 void Endpoint::end_session(Time now, Peer& peer) {
     if (peer.session) {
+        forget_pieces(peer);
         peer.failing = true;
         // Messages that began to arrive while the goodbye was due.
         const IdRing<IncomingEntry>& messages = peer.session->receiver.messages;

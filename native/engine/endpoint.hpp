@@ -160,6 +160,7 @@ private:
         Time now;
         Time arrived;
         std::uint32_t delay_ns;  // one way, by both ends' clocks
+        std::uint64_t number;    // of the packet
         const dlcp_packet& packet;
     };
     struct Run;  // transmit.cpp
@@ -343,6 +344,7 @@ private:
     static std::size_t piece_bytes(const Peer& peer, bool keyed);
     static std::size_t pieces_of(const Peer& peer, bool keyed, std::size_t datagram_bytes);
     void cut_into_pieces(Peer& peer, const dlcp_packet& packet, const wire::Header& header);
+    void forget_pieces(const Peer& peer);
     std::size_t send_pieces(Time now, std::span<dlcp_packet> slots);
 
     // path_size.cpp

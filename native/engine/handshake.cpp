@@ -74,7 +74,7 @@ void Endpoint::start_handshake(Time now, Peer& peer) {
     peer.handshake.at = time_never;
     peer.last_heard = now;
     peer.datagram_bytes = config_.max_datagram_bytes;
-    peer.block_bytes = own_block_bytes();
+    peer.block_bytes = peer.former_block_bytes = own_block_bytes();
     queue_control(peer);
     update_liveness(now, peer);
     arm(peer);
@@ -92,6 +92,7 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     peer.handshake.at = time_never;
     peer.last_heard = now;
 
+    forget_pieces(peer);  // of a session before
     Session& session = peer.session.emplace();
     session.keys = SessionKeys(
         config_, {config_.rank, peer.rank, peer.handshake.own_session, peer.handshake.peer_session}, key_epoch_);
@@ -129,6 +130,9 @@ void Endpoint::use_channel(Peer& peer) {
     sender.congestion = make_channel_control(config_.channel_buffer);
     sender.pacer.set(Time{0}, Rate{0}, Bytes{0}, Duration{0});
     sender.credit = config_.channel_buffer;
+    sender.size_search = {};  // of the network that the session leaves
+    sender.tests_due = false;
+    sender.tests_at = time_never;
 }
 
 void Endpoint::adopt_candidate(Time now, Peer& peer) {

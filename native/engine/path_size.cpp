@@ -72,13 +72,14 @@ void Endpoint::end_size_tests(Time now, Peer& peer) {
 // The path carries no more than this. What was lost was not lost to congestion, so control of it starts anew.
 void Endpoint::shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     SenderState& sender = peer.session->sender;
+    forget_pieces(peer);  // their packet numbers were counted by the former size
     peer.datagram_bytes = datagram_bytes;
     peer.former_block_bytes = peer.block_bytes;
     peer.block_bytes = block_bytes_for(datagram_bytes);
     ++counters_.datagrams_shrunk;
     for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
-        if (!p.lost() && p.bytes > datagram_bytes) declare_lost(peer, n, SentPacket::Loss::too_large);
+        if (!p.lost() && p.datagram_bytes() > datagram_bytes) declare_lost(peer, n, SentPacket::Loss::too_large);
     }
     sender.lost_unreported = Bytes{0};
     sender.timeouts = 0;

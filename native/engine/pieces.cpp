@@ -5,6 +5,7 @@
 // packets of the same path and queue. At the other end it is taken as if it had come in one. So only the size of what is
 // on the wire differs: acknowledgements, losses and repairs are of whole data packets, and a lost piece loses its packet.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "engine/endpoint.hpp"
@@ -45,6 +46,11 @@ void Endpoint::cut_into_pieces(Peer& peer, const dlcp_packet& packet, const wire
     pieces_.pending = true;
 }
 
+// Pieces that have not left stay where they are: their packet counts as lost.
+void Endpoint::forget_pieces(const Peer& peer) {
+    if (pieces_.peer == peer.index) pieces_.pending = false;
+}
+
 // Writes what is left of the pieces into the slots, as far as it fits. Returns how many packets.
 std::size_t Endpoint::send_pieces(Time now, std::span<dlcp_packet> slots) {
     std::size_t n = 0;
@@ -75,6 +81,7 @@ std::size_t Endpoint::send_pieces(Time now, std::span<dlcp_packet> slots) {
         h.path = pieces_.path;
         h.message_id = peer.session->sender.floor_told = peer.session->sender.ids.base();
         h.payload_bytes = static_cast<std::uint16_t>(writer.size());
+        assert(pieces_.piece_number < pieces_.number);
         h.packet_number = pieces_.piece_number++;
         packet.write_inline(slot, peer.address, type_of_service(config_, pieces_.traffic_class, Ecn::capable));
         if (keyed) PacketBuilder::seal(slot, peer.session->keys.send(), h.packet_number, config_.encrypt);
@@ -89,9 +96,16 @@ std::size_t Endpoint::send_pieces(Time now, std::span<dlcp_packet> slots) {
 
 void Endpoint::handle_piece(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
     constexpr std::uint8_t congestion_experienced = 3;
+    constexpr std::uint64_t most_pieces = 256;
     wire::Piece piece;
     if (!wire::read_piece(frame, piece)) {
         ++counters_.malformed_frames;
+        return;
+    }
+    // The pieces of a packet have the numbers just before its own. So nobody fills the room with packets that never come.
+    if (piece.packet_number <= in.number || piece.packet_number - in.number > most_pieces ||
+        (frame.flags & wire::piece_flag_virtual && !config_.virtual_payload)) {
+        ++counters_.inconsistent;
         return;
     }
     const bool marked = (in.packet.tos & congestion_experienced) == congestion_experienced;

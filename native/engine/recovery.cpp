@@ -38,7 +38,8 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
     } else if (!p.is_size_test()) {
         sender.paths.on_lost(p.path);
         if (p.message_slot != SentPacket::no_message)
-            sender.size_search.on_lost(number, std::min(p.bytes, peer.datagram_bytes), sender.sent.next());
+            sender.size_search.on_lost(number, std::min(p.datagram_bytes(), peer.datagram_bytes),
+                                       sender.sent.next());
     }
     if (p.message_slot == SentPacket::no_message) return;
     --sender.awaiting;
@@ -146,7 +147,7 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
     }
     if (p.is_size_test()) sender.size_search.on_test_acked(number, static_cast<std::uint16_t>(p.block));
     if (p.message_slot == SentPacket::no_message) return;
-    sender.size_search.on_acked(number, std::min(p.bytes, peer.datagram_bytes));
+    sender.size_search.on_acked(number, std::min(p.datagram_bytes(), peer.datagram_bytes));
     if (!p.lost()) {
         sender.in_flight -= Bytes{p.bytes};
         --sender.awaiting;

@@ -31,7 +31,9 @@ struct SentPacket {
     std::uint16_t path = 0;
     std::uint8_t traffic_class = 0;  // of the queue it travels in
     Loss loss = Loss::none;
+    std::uint16_t saved = 0;  // of `bytes`: what a short header left out
 
+    std::uint16_t datagram_bytes() const { return static_cast<std::uint16_t>(bytes - saved); }
     bool lost() const { return loss != Loss::none; }
     bool is_size_test() const { return message_slot == no_message && block != 0; }
 };

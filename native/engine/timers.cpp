@@ -15,7 +15,7 @@ namespace {
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
 
-// Where more than a quarter of the packets get lost and no queue stands, silence is chance: waiting longer helps nobody.
+// Where more than a quarter of the packets get lost and no queue stands, silence is an accident: waiting longer helps nobody.
 // Then timeouts double once, and an unanswered probe is sent three times.
 constexpr std::int32_t chance_loss_share = (1 << 16) / 4;
 constexpr std::uint32_t most_backoff_by_chance = 1;

@@ -150,13 +150,15 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
     const std::uint32_t payload_bytes = m.payload_bytes(next.block);
     wire::Type type = m.taken() ? wire::type_for_known(payload_bytes) : wire::Type::data;
     std::uint32_t datagram = run.counted_bytes(payload_bytes);
+    std::size_t saved = wire::header_bytes - wire::header_bytes_of(type);
     std::size_t pieces = 0;
-    if (datagram > peer.datagram_bytes) [[unlikely]] {
+    if (datagram - saved > peer.datagram_bytes) [[unlikely]] {
         // A run of its own. It may exceed the window, which may be smaller than the block by now.
         pieces = pieces_of(peer, run.keyed, datagram);
         if (run.size > 0 || sender.sent.room() <= pieces) return false;
         datagram += static_cast<std::uint32_t>(pieces * (peer.datagram_bytes - piece_bytes(peer, run.keyed)));
         type = wire::Type::data;  // pieces are counted by it
+        saved = 0;
     }
     const std::uint64_t bytes = run.bytes + std::min<std::uint32_t>(datagram, peer.datagram_bytes);
     if (run.in_pieces || (bytes > run.allowed && !(sender.in_flight.value == 0 && run.size == 0))) return false;
@@ -183,7 +185,8 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
                                         .block = next.block,
                                         .bytes = static_cast<std::uint16_t>(datagram),
                                         .path = h.path,
-                                        .traffic_class = h.traffic_class});
+                                        .traffic_class = h.traffic_class,
+                                        .saved = static_cast<std::uint16_t>(saved)});
     ++sender.awaiting;
     packet.write_data(
         run.slots[run.size], peer.address,
@@ -192,7 +195,6 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
         is_virtual);
     run.blocks[run.size++] = {slot, next.block, h.packet_number, next.repair};
     run.bytes += datagram;
-    const std::size_t saved = wire::header_bytes - wire::header_bytes_of(type);
     run.saved += saved;
     counters_.header_bytes_sent += datagram - payload_bytes - saved;
     sender.paths.on_sent(h.path);

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcp import _native
 from dlcp.doctor.ethtool import Card, read_card
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.firewall import look_at_firewall, ports_of
@@ -69,7 +70,7 @@ def test_engine_exchanges_authenticated_messages() -> None:
 def test_versions_are_those_of_this_environment() -> None:
     text = only(look_at_software(), "versions").text
     assert f"Python {sys.version.split()[0]}" in text
-    assert "wire version 1" in text
+    assert f"wire version {_native.WIRE_VERSION}" in text
 
 
 def test_set_variables_are_listed() -> None:

@@ -1,6 +1,6 @@
 // Arbitrary bytes as a datagram, and as the frames of a control packet: the parsers alone, millions of times.
 //
-// Invariant: nothing outside the input is read; a data header that parses is written back as the same 64 bytes; a frame
+// Invariant: nothing outside the input is read; a data header that parses is written back as the same bytes; a frame
 // that is yielded lies inside the payload and is as long as its counts say.
 #include <array>
 #include <cstdint>

@@ -34,7 +34,7 @@ class Traffic:
     """Of value_bytes, contributions: what could be lost at all, and what ratios are of."""
     header_bytes: int = 0
     """Of the packets that carried them, repairs included: dlcp's headers and tags, without UDP's and IP's. Worked out
-    from sizes."""
+    from sizes as if all headers were long: at most so many."""
     retransmitted_bytes: int = 0
     """Sent again."""
     received_bytes: int = 0

@@ -124,6 +124,7 @@ DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings), co
     c.max_messages_per_peer = 1u << 20;
     c.max_peers = 65535;
     c.announce_unexpected = true;
+    c.virtual_payload = true;
     network_.lower_layer_bytes = settings.lower_layer_bytes;
     network_.trim_critical = settings.trim_critical;
 

@@ -1,4 +1,6 @@
 // A path that stops to carry large packets while a session is up: found, left, and nothing lost by it.
+#include <utility>
+
 #include "native/engine/pair_scenario.hpp"
 
 using namespace dlcp;
@@ -98,6 +100,23 @@ TEST_CASE("path size: only answers are too large") {
     const Time start = net.world.now();
     net.finish(seconds(1));
     CHECK(net.world.now() - start < seconds(1));
+    net.check();
+}
+
+TEST_CASE("path size: blocks pass with a short header and not with a long one") {
+    Net net;
+    net.connect_all();
+    net.exchange(message(large_message));
+    net.run_for(milliseconds(2));
+    const Time narrowed = net.world.now();
+    for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+        net.network().set_way(from, to, narrow_link(1450, 0));
+    // Messages of one full block: nothing of them is acknowledged before, so they have long headers.
+    for (int i = 0; i < 5; ++i)
+        net.exchange(message(net.world.endpoint(0).block_bytes(*net.world.endpoint(0).find_peer(1))));
+    net.finish(seconds(1));
+    CHECK(net.world.now() - narrowed < seconds(1));
+    CHECK(datagram_bytes(net, 0, 1) == 1448);
     net.check();
 }
 

@@ -144,6 +144,7 @@ World::~World() = default;
 std::uint32_t World::add_host(EndpointConfig config, HostSettings settings) {
     const std::uint32_t rank = network_.add_host();
     config.rank = rank;
+    config.virtual_payload = true;
     if (const std::string complaint = config.validate(); !complaint.empty()) fail("settings: " + complaint);
     Host& host = hosts_.emplace_back();
     host.config = std::move(config);
