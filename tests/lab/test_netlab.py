@@ -26,7 +26,7 @@ SEND = """
 import socket, sys
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for i in range(int(sys.argv[2])):
-    out.sendto(bytes([1, 1, 0, 0, 0, 0, 0, i % 2]) + bytes(92), (sys.argv[1], 9))
+    out.sendto(bytes([2, 1, 0, 0, 0, 0, 0, i % 2]) + bytes(92), (sys.argv[1], 9))
 """
 
 
