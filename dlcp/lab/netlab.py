@@ -65,7 +65,8 @@ class Lab(Nodes):
 
     rate_bps: what each interface carries; None: as fast as the processor. delay_s: of what a host sends; needs
     netem. loss: on arrival at every host. links: by host, those that differ from the rest; 3 hosts or more. mtu in
-    bytes. congestion: TCP's. offload: leave segmentation on (only without loss).
+    bytes. congestion: TCP's. offload: leave segmentation on (only without loss). merge: packets travel one by one, and
+    receiving hosts merge them, as the drivers of network cards do (GRO).
     Raises LabError if a step fails, FabricError if others may write where labs are kept (state.py), and ValueError for
     settings that contradict each other.
     """
@@ -82,6 +83,7 @@ class Lab(Nodes):
         mtu: int = 1500,
         congestion: str = "cubic",
         offload: bool = False,
+        merge: bool = False,
     ) -> None:
         if not 2 <= hosts <= 64:
             raise ValueError(f"hosts is {hosts}; accepted: 2 to 64")
@@ -105,6 +107,7 @@ class Lab(Nodes):
         self.mtu = mtu
         self.congestion = congestion
         self.offload = offload
+        self.merge = merge
         self.addresses = [f"10.77.0.{i + 1}" for i in range(hosts)]
         self._loss = loss
         self._links = links
@@ -197,6 +200,8 @@ class Lab(Nodes):
         if not self.offload:
             script = "\n".join(["set -e", f"i={interface}", *SEGMENT_NOTHING])
             run("ip", "netns", "exec", namespace, "sh", "-c", script)
+        if self.merge and interface == INTERFACE:
+            run("ip", "netns", "exec", namespace, "ethtool", "-K", interface, "gro", "on")
         is_delayed = bool(self.delay_s) and interface == INTERFACE
         if is_delayed:
             self._add_delay(namespace)
