@@ -33,6 +33,7 @@ MODULES = {
     "all_reduce_loss": "collectives.lossy_link",
     "all_reduce_shared": "collectives.beside_tcp",
     "all_reduce_fabric": "collectives.switched",
+    "all_reduce_hosts": "collectives.several_hosts",
     "low_bits": "collectives.low_bits",
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",

@@ -60,6 +60,8 @@ _QUIET_S_MAX = 2.0
 # A collective posts its receives before the messages arrive, except those of ranks that are ahead. Such messages are
 # kept up to this length; a longer one is held at its sender, which costs less than keeping and copying it.
 _UNEXPECTED_MESSAGE_BYTES = 4 * 1024 * 1024
+# Where ranks are is read from all cards by all: 2^18 reads, seconds of a store's time.
+_PLACED_RANKS_MAX = 512
 # Ports tried for the metrics: no host runs more ranks than this.
 _METRICS_PORTS = 256
 
@@ -207,6 +209,16 @@ class Job(Closeable):
     def address_of(self, rank: int) -> str:
         """Where a rank's endpoint is; blocks and raises as card_of."""
         return self.card_of(rank).address
+
+    def hosts_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> tuple[int, ...] | None:
+        """Per rank the number of its host, equal for ranks that reach each other over loopback; the same on all ranks.
+
+        None: for more than 512 ranks, of which each would read all cards. Blocks and raises as card_of, once per rank.
+        """
+        if len(ranks) > _PLACED_RANKS_MAX:
+            return None
+        numbers: dict[str, int] = {}
+        return tuple(numbers.setdefault(self.card_of(rank, timeout_s).where, len(numbers)) for rank in ranks)
 
     def connect(self, ranks: Iterable[int], timeout_s: float | None = None) -> None:
         """Makes ranks peers of the endpoint. Those that are peers already cost nothing; no handshake is waited for.

@@ -79,7 +79,14 @@ class Membership:
         """Default timeout of operations, seconds. May be changed."""
         self._runtime = job.endpoint.runtime
         self._calls = Calls(name, members, self.rank, limit_bytes)
-        self._planner = Planner(members, self.rank, number, job.settings.algorithm, limit_bytes)
+        self._planner = Planner(
+            members,
+            self.rank,
+            number,
+            job.settings.algorithm,
+            limit_bytes,
+            lambda: job.hosts_of(members, timeout_s),
+        )
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._log = CallLog()

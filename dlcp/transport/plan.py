@@ -6,7 +6,7 @@ the algorithm and the signature depend only on what every rank knows alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from dlcp.checks import text
 from dlcp.errors import ArgumentError
 from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.element import ELEMENT_BYTES
-from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
+from dlcp.transport.schedule import ALGORITHMS, PLACED, ROOTED, Hosts, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
@@ -69,7 +69,7 @@ class Planner:
 
     `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
     one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: by size and
-    number of ranks. `limit_bytes`: of a message.
+    number of ranks. `limit_bytes`: of a message. `hosts`: answers per rank of the group the number of its host.
     """
 
     def __init__(
@@ -79,18 +79,20 @@ class Planner:
         number: int | None,
         algorithm: str | None,
         limit_bytes: int,
+        hosts: Callable[[], Hosts | None],
     ) -> None:
         self._number = number
         self._members = members
         self._rank = rank
         self._overrides = _overrides(algorithm)
         self._limit_bytes = limit_bytes
+        self._hosts = hosts
         self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> Plan:
         """A plan. `algorithm`: of the caller's choice; None: the setting's, or by size.
 
-        Raises ArgumentError: no such algorithm; LimitError: too large for it.
+        Raises ArgumentError: no such algorithm; LimitError: too large for it; what asking for hosts raises.
         """
         if call.alone:
             return _plan_alone(call)
@@ -98,11 +100,12 @@ class Planner:
         if algorithm is not None:
             text("algorithm", algorithm, "the name of a schedule, or None")
         else:
-            algorithm = choose(collective, len(self._members), call.nbytes, self._overrides)
+            algorithm = choose(collective, len(self._members), call.nbytes, self._overrides, self._hosts)
+        hosts = self._hosts() if algorithm in PLACED else None
         key = (collective, algorithm, root)
         known = self._compiled.get(key)
         if known is None:
-            schedule = build(collective, algorithm, len(self._members), self._rank, root)
+            schedule = build(collective, algorithm, len(self._members), self._rank, root, hosts)
             known = self._compiled[key] = (schedule, self._compile(schedule))
         schedule, compiled = known
         type_, _, _ = call.arithmetic
@@ -113,8 +116,10 @@ class Planner:
             cut = Cut(schedule, inputs, outputs, self._limit_bytes)
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
         assert self._number is not None
+        # Ranks that see hosts differently would wait for each other's messages.
+        placed = "" if hosts is None else f" {hosts}"
         signature = signature_of(
-            call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic, call.codec
+            call.operation, f"{call.terms} {algorithm} {root}{placed}", *call.arithmetic, call.codec
         )
         return Plan(
             call.operation,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from dlcp_sim.transports import Dlcp, transport_named
 from dlcp_sim.workloads.collectives import (
     CoarseRing,
     balanced,
-    hierarchical,
     hub,
+    in_groups,
     lay,
     split,
 )
@@ -211,19 +212,18 @@ def test_hub_shares_tensors_among_servers_and_spares_its_own_link() -> None:
     finish_ps(load, done)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("hub", 4), ("hierarchical", 6)])
-def test_ends_wait_for_everybody(kind: str, expected: int) -> None:
+@pytest.mark.parametrize(("kind", "world"), [("hub", 4), ("hierarchical", 6)])
+def test_ends_wait_for_everybody(kind: str, world: int) -> None:
     """No rank is through before every rank's start has reached it, whatever the order."""
     load = Load()
-    world = expected
     start = load.add_computations(np.arange(world), 1)
     if kind == "hub":
         _, done = hub(
             load, np.arange(world), np.array([8, 9]), [500, 700, 900], [0, 1, 0], gates=np.tile(start, (3, 1))
         )
     else:
-        groups = np.arange(6).reshape(3, 2)
-        done = hierarchical(load, groups, [600, 70], gates=np.tile(start.reshape(3, 2), (2, 1, 1)))
+        graph = template("all_reduce", "hierarchical", world, placement=in_groups(world, 2))
+        done = lay(load, graph, np.arange(world), [600, 70], gates=np.tile(start, (2, 1)))
     reached = [{task} if task in start else set() for task in range(len(load.tasks))]
     order = np.argsort(load.edges["before"], kind="stable")
     for _ in range(12):
@@ -235,7 +235,8 @@ def test_ends_wait_for_everybody(kind: str, expected: int) -> None:
 
 def test_hierarchical_sends_less_between_groups() -> None:
     load = Load()
-    done = hierarchical(load, np.arange(8).reshape(2, 4), 8000)
+    graph = template("all_reduce", "hierarchical", 8, placement=in_groups(8, 4))
+    done = lay(load, graph, np.arange(8), 8000)
     between = load.flows["source"] // 4 != load.flows["destination"] // 4
     assert load.flows["bytes"][between].sum() == 4 * 2 * (2 - 1) * 2000  # a ring of two per shard, both ways
     assert load.flows["bytes"][~between].sum() == 2 * 2 * 3 * 8000  # reduce-scatter and all-gather
@@ -377,9 +378,9 @@ def test_the_graph_of_a_ring_takes_time_in_proportion_to_its_messages(
     built: list[int] = []
     build = graphs.build
 
-    def counted(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankSchedule:
+    def counted(collective: str, algorithm: str, world_size: int, rank: int, *others: Any) -> RankSchedule:
         built.append(rank)
-        return build(collective, algorithm, world_size, rank, root)
+        return build(collective, algorithm, world_size, rank, *others)
 
     monkeypatch.setattr(graphs, "build", counted)
     graph = graphs.template.__wrapped__("all_reduce", "ring", 64)

@@ -92,11 +92,15 @@ def test_every_collective_runs_on_the_executor_and_no_faster_than_its_links(
 ) -> None:
     nbytes, hosts = 400_003, (0, 3, 5, 8, 11, 14)
     result = run(
-        ds.collective(collective=collective, algorithm=algorithm, bytes=nbytes, hosts=hosts, executor=True)
+        ds.collective(
+            collective=collective, algorithm=algorithm, bytes=nbytes, hosts=hosts, executor=True, group_size=2
+        )
     )
     over = result.tasks.finish_s
     assert np.isfinite(over).all()
-    plans = [build(collective, algorithm, len(hosts), rank) for rank in range(len(hosts))]
+    plans = [
+        build(collective, algorithm, len(hosts), rank, 0, (0, 0, 1, 1, 2, 2)) for rank in range(len(hosts))
+    ]
     most = 0.0
     for rank, plan in enumerate(plans):
         inputs, outputs = memory_bytes(collective, plan, len(hosts), rank, nbytes)

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from dlcp.transport.schedule import (
     ALGORITHMS,
+    PLACED,
     ROOTED,
     Chunk,
     Combine,
+    Hosts,
     Operation,
     RankSchedule,
     Receive,
@@ -23,6 +25,8 @@ from dlcp.transport.schedule.layout import Role, layout
 from tests.support.vectors import Record
 
 WORLD_SIZES = range(1, 9)
+# Hosts of the ranks, for the algorithms that ask: alike, of different size, and with ranks that are not consecutive.
+HOSTS: tuple[Hosts, ...] = ((0, 0, 1, 1), (0, 0, 0, 0, 1, 1), (0, 1, 1, 0, 1, 2, 2, 0))
 
 
 def records() -> list[Record]:
@@ -33,14 +37,19 @@ def records() -> list[Record]:
             for world_size in WORLD_SIZES:
                 for root in sorted({0, world_size - 1}) if collective in ROOTED else [0]:
                     out.append(_record(collective, algorithm, world_size, root))
+            if algorithm in PLACED:
+                out.extend(_record(collective, algorithm, len(hosts), 0, hosts) for hosts in HOSTS)
     return out
 
 
-def _record(collective: str, algorithm: str, world_size: int, root: int) -> Record:
-    schedules = [build(collective, algorithm, world_size, rank, root) for rank in range(world_size)]
+def _record(
+    collective: str, algorithm: str, world_size: int, root: int, hosts: Hosts | None = None
+) -> Record:
+    schedules = [build(collective, algorithm, world_size, rank, root, hosts) for rank in range(world_size)]
     rooted = f" from {root}" if collective in ROOTED else ""
+    placed = "" if hosts is None else " on " + "".join(map(str, hosts))
     return [
-        ("name", f"{collective} {algorithm} {world_size}{rooted}"),
+        ("name", f"{collective} {algorithm} {world_size}{rooted}{placed}"),
         ("collective", collective),
         ("algorithm", algorithm),
         ("world_size", str(world_size)),

@@ -33,11 +33,12 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import direct, halving_doubling, one_shot, pairwise, ring, tree
+from dlcp.transport.schedule import direct, halving_doubling, hierarchical, one_shot, pairwise, ring, tree
+from dlcp.transport.schedule.hierarchical import Hosts
 from dlcp.transport.schedule.operations import Chunk, Combine, Operation, RankSchedule, Receive, Send, Space
 from dlcp.transport.schedule.program import MAX_MESSAGES
 
-# (world_size, rank), or (world_size, rank, root) for what has a root.
+# (world_size, rank); with root for what has one; with hosts for what asks for them.
 Writer = Callable[..., RankSchedule]
 
 ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
@@ -47,17 +48,20 @@ ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
             "direct": direct.all_reduce,
             "halving_doubling": halving_doubling.all_reduce,
             "ring": ring.all_reduce,
+            "hierarchical": hierarchical.all_reduce,
             "tree": tree.all_reduce,
         },
         "reduce_scatter": {
             "direct": direct.reduce_scatter,
             "halving_doubling": halving_doubling.reduce_scatter,
             "ring": ring.reduce_scatter,
+            "hierarchical": hierarchical.reduce_scatter,
         },
         "all_gather": {
             "direct": direct.all_gather,
             "halving_doubling": halving_doubling.all_gather,
             "ring": ring.all_gather,
+            "hierarchical": hierarchical.all_gather,
         },
         "broadcast": {"direct": direct.broadcast, "tree": tree.broadcast, "ring": ring.broadcast},
         "reduce": {"direct": direct.reduce, "tree": tree.reduce, "ring": ring.reduce},
@@ -75,15 +79,21 @@ ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 """Collectives with a root."""
 
+PLACED = frozenset({"hierarchical"})
+"""Algorithms that ask which ranks are on one host."""
+
 MAX_WORLD_SIZE = MAX_MESSAGES // 2
 """A ring all-reduce sends 2 (n - 1) messages to the next rank."""
 
 
 @lru_cache(maxsize=1024)
-def build(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankSchedule:
+def build(
+    collective: str, algorithm: str, world_size: int, rank: int, root: int = 0, hosts: Hosts | None = None
+) -> RankSchedule:
     """What `rank` of `world_size` does; the same object for the same arguments while it is cached.
 
-    `root` counts for the collectives in `ROOTED` only. Raises ArgumentError, naming what is accepted.
+    `root` counts for the collectives in `ROOTED` only, `hosts` for the algorithms in `PLACED`: per rank the number of
+    its host, the same on all ranks; None: each rank has one of its own. Raises ArgumentError, naming what is accepted.
     """
     writer = algorithms(collective).get(algorithm)
     if writer is None:
@@ -96,6 +106,11 @@ def build(collective: str, algorithm: str, world_size: int, rank: int, root: int
         raise ArgumentError(f"rank={rank} is out of range: 0 to {world_size - 1}")
     if not 0 <= root < world_size:
         raise ArgumentError(f"root={root} is out of range: 0 to {world_size - 1}")
+    if algorithm in PLACED:
+        hosts = tuple(range(world_size)) if hosts is None else hosts
+        if len(hosts) != world_size:
+            raise ArgumentError(f"hosts has {len(hosts)} entries; accepted: one per rank, {world_size}")
+        return writer(world_size, rank, hosts)
     return writer(world_size, rank, root) if collective in ROOTED else writer(world_size, rank)
 
 
@@ -111,9 +126,11 @@ __all__ = [
     "ALGORITHMS",
     "MAX_MESSAGES",
     "MAX_WORLD_SIZE",
+    "PLACED",
     "ROOTED",
     "Chunk",
     "Combine",
+    "Hosts",
     "Operation",
     "RankSchedule",
     "Receive",

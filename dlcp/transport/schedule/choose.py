@@ -5,21 +5,40 @@ All ranks must choose alike, so the choice depends only on what all ranks know: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import algorithms
+from dlcp.transport.schedule import PLACED, Hosts, algorithms
+from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 
 _KIB = 1024
+_BYTES_PER_HOST = 16 * _KIB
 
 
 class Rule(NamedTuple):
-    """An algorithm, and up to where it is taken: both bounds are inclusive, None is no bound."""
+    """An algorithm, and up to where it is taken: both bounds are inclusive, None is no bound.
+
+    One that asks for hosts (PLACED) is taken only where several hosts have several ranks each.
+    """
 
     algorithm: str
     world_size_max: int | None
     nbytes_max: int | None
+
+    def holds(self, world_size: int, nbytes: int, hosts: Callable[[], Hosts | None] | None) -> bool:
+        """Whether this is the algorithm for such a call. Asks for hosts last: that may cost the caller something."""
+        return (
+            (self.world_size_max is None or world_size <= self.world_size_max)
+            and (self.nbytes_max is None or nbytes <= self.nbytes_max)
+            and (self.algorithm not in PLACED or _suit(hosts, nbytes))
+        )
+
+
+def _suit(hosts: Callable[[], Hosts | None] | None, nbytes: int) -> bool:
+    """Whether it pays to go by hosts: the ring between m of them has 2 (m - 1) hops."""
+    found = None if hosts is None else hosts()
+    return found is not None and suits(found) and nbytes >= _BYTES_PER_HOST * len(ranks_by_host(found))
 
 
 # The first rule that holds is taken. Three things decide: hops for small data, what the busiest link carries for large
@@ -27,7 +46,8 @@ class Rule(NamedTuple):
 # counting these (checker.cost), with a hop taken as 50 us and a link as 1 GB/s: a hop is worth 50 KB.
 #
 # Ranks of a host are consecutive, as torchrun numbers them, so a ring crosses from host to host once each way where
-# algorithms with distant peers cross with most of what they send: rings for large data.
+# algorithms with distant peers cross with most of what they send: rings for large data, and better hierarchical, which
+# crosses with 2 (m - 1) / m of the tensor over m hosts where a ring over n ranks has 2 (n - 1) / n.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "all_reduce": (
         # One hop, for n - 1 tensors sent; two hops send 2 (n - 1) / n: as much with 2 ranks, half with 4.
@@ -36,12 +56,15 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule("one_shot", 16, 4 * _KIB),
         # Two hops, the bytes of a ring. The incast of n - 1 parts is short while the tensor is.
         Rule("direct", 8, 256 * _KIB),
-        # Few hops. With 4 ranks on 2 hosts a byte of the tensor crosses the link 1.64 times in a ring, 2.19 directly,
-        # 2.74 by halving_doubling (measured); on one host the three take the same time within a sixth.
-        Rule("ring", 8, None),
         # 2 log n hops and log n peers: a barrier or a scalar in a large world; the root's link carries log n tensors.
         Rule("tree", None, 8 * _KIB),
         # 2 log n hops, the bytes of a ring, no incast.
+        Rule("halving_doubling", None, 256 * _KIB),
+        # The least between hosts.
+        Rule("hierarchical", None, None),
+        # Few hops. With 4 ranks on 2 hosts a byte of the tensor crosses the link 1.64 times in a ring, 2.19 directly,
+        # 2.74 by halving_doubling (measured); on one host the three take the same time within a sixth.
+        Rule("ring", 8, None),
         Rule("halving_doubling", None, 4096 * _KIB),
         # 2 (n - 1) hops; each link carries the least.
         Rule("ring", None, None),
@@ -49,12 +72,16 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     # Each is half an all-reduce: the same places, but one hop instead of two makes direct the smallest as well.
     "reduce_scatter": (
         Rule("direct", 8, 256 * _KIB),
+        Rule("halving_doubling", None, 256 * _KIB),
+        Rule("hierarchical", None, None),
         Rule("ring", 8, None),
         Rule("halving_doubling", None, 4096 * _KIB),
         Rule("ring", None, None),
     ),
     "all_gather": (
         Rule("direct", 8, 256 * _KIB),
+        Rule("halving_doubling", None, 256 * _KIB),
+        Rule("hierarchical", None, None),
         Rule("ring", 8, None),
         Rule("halving_doubling", None, 4096 * _KIB),
         Rule("ring", None, None),
@@ -81,11 +108,18 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
-def choose(collective: str, world_size: int, nbytes: int, overrides: Mapping[str, str] | None = None) -> str:
+def choose(
+    collective: str,
+    world_size: int,
+    nbytes: int,
+    overrides: Mapping[str, str] | None = None,
+    hosts: Callable[[], Hosts | None] | None = None,
+) -> str:
     """The name of the algorithm, for `build`.
 
     `nbytes`: the whole tensor, as all ranks know it: what is reduced or broadcast; for gathers and scatters all parts
-    together. `overrides`: algorithms by collective, as `parse_algorithms` answers them; they win. Raises ArgumentError.
+    together. `overrides`: algorithms by collective, as `parse_algorithms` answers them; they win. `hosts`: answers per
+    rank the number of its host, or None where that is not known; called where it matters only. Raises ArgumentError.
     """
     known = algorithms(collective)
     if overrides is not None and (said := overrides.get(collective)) is not None:
@@ -94,12 +128,7 @@ def choose(collective: str, world_size: int, nbytes: int, overrides: Mapping[str
                 f"algorithm={said!r} does not serve {collective}: use one of {', '.join(known)}"
             )
         return said
-    return next(
-        rule.algorithm
-        for rule in RULES[collective]
-        if (rule.world_size_max is None or world_size <= rule.world_size_max)
-        and (rule.nbytes_max is None or nbytes <= rule.nbytes_max)
-    )
+    return next(rule.algorithm for rule in RULES[collective] if rule.holds(world_size, nbytes, hosts))
 
 
 def parse_algorithms(text: str) -> dict[str, str]:

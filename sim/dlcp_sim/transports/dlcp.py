@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import RankSchedule, build
+from dlcp.transport.schedule import Hosts, RankSchedule, build
 from dlcp.transport.schedule_memory import compile_schedule
 from dlcp_sim import switches
 from dlcp_sim.transports.base import Transport, native
@@ -74,14 +74,17 @@ def add_collective(simulation: _core.Simulation, one: Collective) -> int:
     size = len(one.hosts)
     inputs, outputs = [], []
     for rank in range(size):
-        plan = build(one.collective, one.algorithm, size, rank, one.root)
+        plan = build(one.collective, one.algorithm, size, rank, one.root, one.placement)
         into, out = memory_bytes(one.collective, plan, size, rank, one.bytes)
         inputs.append((0, into))
         outputs.append((0, out))
     return _core.add_collective(
         simulation,
         one.hosts,
-        [compiled(one.collective, one.algorithm, size, rank, one.root) for rank in range(size)],
+        [
+            compiled(one.collective, one.algorithm, size, rank, one.root, one.placement)
+            for rank in range(size)
+        ],
         inputs,
         outputs,
         traffic_class=one.traffic_class,
@@ -112,6 +115,8 @@ def memory_bytes(
 
 
 @lru_cache(maxsize=8192)
-def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _native.Schedule:
+def compiled(
+    collective: str, algorithm: str, world_size: int, rank: int, root: int = 0, placement: Hosts | None = None
+) -> _native.Schedule:
     """What a rank does, as the core runs it; the same object for the same arguments while it is cached."""
-    return compile_schedule(build(collective, algorithm, world_size, rank, root), world_size, rank)
+    return compile_schedule(build(collective, algorithm, world_size, rank, root, placement), world_size, rank)

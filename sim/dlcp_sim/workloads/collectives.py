@@ -6,8 +6,8 @@ that makes up its result is. Adding costs no time. With `pipeline_bytes` message
 one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
 
 A graph of one algorithm and world size is made once (graphs.py) and laid down for any number of tensors at a time.
-Hierarchical all-reduce and the hub (parameter server), which are no schedules of the backend, are built here from the
-same parts. Over dlcp a collective can also be handed whole to the executor that ships (`executor=True`).
+The hub (parameter server), which is no schedule of the backend, is built here from the same parts. Over dlcp a
+collective can also be handed whole to the executor that ships (`executor=True`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import ROOTED
+from dlcp.transport.schedule import PLACED, ROOTED, Hosts
 from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.graphs import Template, coarse_ring, template
 from dlcp_sim.workloads.load import (
@@ -157,46 +157,11 @@ def _lay_pieces(
         load.add_edges(gate, done)
 
 
-def hierarchical(
-    load: Load,
-    groups: Array,
-    total_bytes: ArrayLike,
-    *,
-    gates: Rows | None = None,
-    pipeline_bytes: int | None = None,
-    delivery: Delivery | None = None,
-    inside: str = "ring",
-    between: str = "ring",
-) -> Rows:
-    """All-reduce in three steps: reduce-scatter in each group, all-reduce between groups, all-gather in each group.
-
-    `groups`: hosts by group and place in it. A rank begins a step when it is through with the one before. The result is
-    per tensor, group and place; so are `gates`.
-    """
-    totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
-    count, size = groups.shape
-    shards = split(totals, size)  # tensor, place
-    options: dict[str, Any] = {"pipeline_bytes": pipeline_bytes, "delivery": delivery}
-    scatter = template("reduce_scatter", inside, size)
-    across = template("all_reduce", between, count)
-    gather = template("all_gather", inside, size)
-    done = np.stack(
-        [
-            lay(load, scatter, groups[g], totals, gates=None if gates is None else gates[:, g], **options)
-            for g in range(count)
-        ],
-        axis=1,
-    )
-    crossed = np.stack(
-        [
-            lay(load, across, groups[:, place], shards[:, place], gates=done[:, :, place], **options)
-            for place in range(size)
-        ],
-        axis=2,
-    )
-    return np.stack(
-        [lay(load, gather, groups[g], totals, gates=crossed[:, g], **options) for g in range(count)], axis=1
-    )
+def in_groups(world_size: int, group_size: int) -> Hosts:
+    """Per rank the number of its group, of so many ranks in a row. Raises ArgumentError: they do not divide."""
+    if group_size < 1 or world_size % group_size:
+        raise ArgumentError(f"group_size is {group_size}; accepted: divisors of {world_size}")
+    return tuple(rank // group_size for rank in range(world_size))
 
 
 @dataclass(frozen=True)
@@ -339,7 +304,7 @@ def balanced(total_bytes: ArrayLike, servers: int) -> Array:
 class CollectiveRun(Workload):
     """One collective, or several one after the other, of all hosts or some.
 
-    `algorithm`: one of dlcp.transport.schedule's, "hierarchical" (with `group_size`) or "hub" (with `servers`).
+    `algorithm`: one of dlcp.transport.schedule's ("hierarchical" with `group_size`), or "hub" (with `servers`).
     """
 
     kind: ClassVar[str] = "collective"
@@ -398,6 +363,7 @@ class CollectiveRun(Workload):
             loss_ratio=self.loss_ratio,
             critical_ratio=self.critical_ratio,
         )
+        placement = in_groups(len(hosts), self.group_size) if self.algorithm in PLACED else None
         if self.executor:
             one = Collective(
                 collective=self.collective,
@@ -408,6 +374,7 @@ class CollectiveRun(Workload):
                 loss_ratio=self.loss_ratio,
                 critical_ratio=self.critical_ratio,
                 root=self.root,
+                placement=placement,
             )
             return hand_over(load, [one], gates)
         if self.algorithm == "hub":
@@ -420,17 +387,9 @@ class CollectiveRun(Workload):
             load.add_edges(done, np.broadcast_to(whole, done.shape))
             return whole
         options: dict[str, Any] = {"pipeline_bytes": self.pipeline_bytes, "delivery": delivery}
-        if self.algorithm == "hierarchical":
-            if self.collective != "all_reduce" or self.group_size < 1 or len(hosts) % self.group_size:
-                raise ArgumentError(
-                    f"group_size is {self.group_size}; accepted: a divisor of {len(hosts)}, for all_reduce"
-                )
-            groups = hosts.reshape(-1, self.group_size)
-            shaped = None if gates is None else gates.reshape(1, *groups.shape)
-            return hierarchical(load, groups, self.bytes, gates=shaped, **options).reshape(1, -1)
         if self.collective in ROOTED and not 0 <= self.root < len(hosts):
             raise ArgumentError(f"root is {self.root}; accepted: 0 to {len(hosts) - 1}")
-        graph = template(self.collective, self.algorithm, len(hosts), self.root)
+        graph = template(self.collective, self.algorithm, len(hosts), self.root, placement)
         return lay(load, graph, hosts, self.bytes, gates=gates, **options)
 
 

@@ -13,6 +13,7 @@ from dlcp.transport.layer_order import ORDERS
 from dlcp.transport.layer_order.byte_scheduler import ByteScheduler
 from dlcp.transport.layer_order.p3 import P3
 from dlcp.transport.layer_order.slices import Slice
+from dlcp.transport.schedule import PLACED
 from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.collectives import (
     CoarseRing,
@@ -20,8 +21,8 @@ from dlcp_sim.workloads.collectives import (
     Turns,
     balanced,
     hand_over,
-    hierarchical,
     hub,
+    in_groups,
     lay,
     split,
 )
@@ -212,8 +213,9 @@ class GradientExchange:
     def _collectives(self, gates: Rows) -> Rows:
         """All pieces as collectives; per piece and worker the end, numbered right after the tasks there are."""
         job, load, world = self.job, self.load, len(self.hosts)
+        collective, algorithm = schedule_of(job.topology)
+        placement = in_groups(world, job.group_size) if algorithm in PLACED else None
         if job.executor:
-            collective, algorithm = schedule_of(job.topology)
             return hand_over(
                 load,
                 [
@@ -226,6 +228,7 @@ class GradientExchange:
                         loss_ratio=float(loss_ratio),
                         critical_ratio=job.critical_ratio,
                         patience_s=job.patience_s,
+                        placement=placement,
                     )
                     for nbytes, traffic_class, loss_ratio in zip(
                         self.bytes, self.traffic_class, self.loss_ratio, strict=True
@@ -233,21 +236,6 @@ class GradientExchange:
                 ],
                 gates,
             )
-        if job.topology == "hierarchical":
-            if self.channels is not None:
-                raise ArgumentError(
-                    f"scheduler is {job.scheduler!r}; accepted for hierarchical: fifo, layer_priority"
-                )
-            groups = self.hosts.reshape(-1, job.group_size)
-            done = hierarchical(
-                load,
-                groups,
-                self.bytes,
-                gates=gates.reshape(len(self.bytes), *groups.shape),
-                pipeline_bytes=job.pipeline_bytes,
-                delivery=self.delivery,
-            )
-            return done.reshape(len(self.bytes), world)
         options: dict[str, Any] = {
             "gates": gates,
             "pipeline_bytes": job.pipeline_bytes,
@@ -255,7 +243,8 @@ class GradientExchange:
         }
         if isinstance(job.coarse, CoarseRing):
             return job.coarse.lay(load, self.hosts, self.bytes, **options)
-        return lay(load, template(*schedule_of(job.topology), world), self.hosts, self.bytes, **options)
+        graph = template(collective, algorithm, world, placement=placement)
+        return lay(load, graph, self.hosts, self.bytes, **options)
 
 
 def schedule_of(topology: str) -> tuple[str, str]:

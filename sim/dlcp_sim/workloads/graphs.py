@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import Combine, Receive, Send, Space, build
+from dlcp.transport.schedule import Combine, Hosts, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim.workloads.load import Array, When
 
@@ -85,9 +85,11 @@ class RankProgram:
         )
 
 
-def rank_program(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankProgram:
+def rank_program(
+    collective: str, algorithm: str, world_size: int, rank: int, root: int = 0, placement: Hosts | None = None
+) -> RankProgram:
     """The program of one rank, from its schedule."""
-    schedule = build(collective, algorithm, world_size, rank, root)
+    schedule = build(collective, algorithm, world_size, rank, root, placement)
     given = layout(collective, world_size, rank, root, schedule.output_chunks)
     part_of: dict[tuple[int, int], int] = {}
     for space, roles in ((Space.INPUT, given.inputs), (Space.OUTPUT, given.outputs)):
@@ -137,7 +139,9 @@ def rank_program(collective: str, algorithm: str, world_size: int, rank: int, ro
     )
 
 
-def rank_programs(collective: str, algorithm: str, world_size: int, root: int = 0) -> list[RankProgram]:
+def rank_programs(
+    collective: str, algorithm: str, world_size: int, root: int = 0, placement: Hosts | None = None
+) -> list[RankProgram]:
     """The programs of all ranks.
 
     In a ring, and where all talk to all, ranks do the same with other peers: then three are made and the others
@@ -145,7 +149,7 @@ def rank_programs(collective: str, algorithm: str, world_size: int, root: int = 
     """
 
     def of_rank(rank: int) -> RankProgram:
-        return rank_program(collective, algorithm, world_size, rank, root)
+        return rank_program(collective, algorithm, world_size, rank, root, placement)
 
     probes = sorted({1, world_size // 2, world_size - 1})
     if world_size > len(probes):
@@ -156,9 +160,14 @@ def rank_programs(collective: str, algorithm: str, world_size: int, root: int = 
 
 
 @lru_cache(maxsize=64)
-def template(collective: str, algorithm: str, world_size: int, root: int = 0) -> Template:
-    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know."""
-    programs = rank_programs(collective, algorithm, world_size, root)
+def template(
+    collective: str, algorithm: str, world_size: int, root: int = 0, placement: Hosts | None = None
+) -> Template:
+    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know.
+
+    `placement`: per rank the number of the group it belongs to, for algorithms that ask which ranks share a host.
+    """
+    programs = rank_programs(collective, algorithm, world_size, root, placement)
     ranks = np.arange(world_size)
     places = [program.messages.shape[1] for program in programs]
     joins = [program.joins for program in programs]
@@ -197,7 +206,7 @@ def template(collective: str, algorithm: str, world_size: int, root: int = 0) ->
     by_number = np.where(done >= messages, messages - done - 1, done)
     is_sent = done_when == int(When.ACKNOWLEDGED)
     done_order = np.lexsort((np.where(is_sent, np.arange(len(done)), by_number), done_rank))
-    output_chunks = build(collective, algorithm, world_size, root, root).output_chunks
+    output_chunks = build(collective, algorithm, world_size, root, root, placement).output_chunks
     return Template(
         world_size=world_size,
         source=source[first],

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import Hosts
 from dlcp.units import PS_PER_S
 from dlcp_sim.plain import table_of
 
@@ -129,6 +130,8 @@ class Collective:
     critical_ratio: float = 1.0
     patience_s: float | None = None
     root: int = 0
+    placement: Hosts | None = None
+    """Per rank the number of its group, for algorithms that ask which ranks share a host."""
 
 
 class Load:

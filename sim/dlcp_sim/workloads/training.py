@@ -24,7 +24,7 @@ from dlcp.transport.layer_order import ORDERS
 from dlcp.transport.layer_order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES
 from dlcp.units import PS_PER_S
 from dlcp_sim.workloads import models
-from dlcp_sim.workloads.collectives import CoarseRing
+from dlcp_sim.workloads.collectives import CoarseRing, in_groups
 from dlcp_sim.workloads.exchange import GradientExchange, fuse
 from dlcp_sim.workloads.load import Array, Load, Rows, Workload, host_numbers, iteration_times_s, picoseconds
 
@@ -127,16 +127,16 @@ class TrainingJob(Workload):
                 raise ArgumentError(f"{name} is {getattr(self, name)}; accepted: {least} or more")
         if self.coarse is not None and self.topology != "ring":
             raise ArgumentError(f"topology is {self.topology!r}; accepted with coarse: ring")
-        if self.one_at_a_time and (self.scheduler != "fifo" or self.topology in ("hub", "hierarchical")):
+        if self.one_at_a_time and (self.scheduler != "fifo" or self.topology == "hub"):
             raise ArgumentError(
                 f"one_at_a_time is True; accepted: with fifo, a collective; not {self.scheduler!r}, {self.topology!r}"
             )
         if not 0 < self.send_ratio <= 1:
             raise ArgumentError(f"send_ratio is {self.send_ratio}; accepted: above 0, up to 1")
-        if self.topology == "hierarchical" and self.workers % self.group_size:
-            raise ArgumentError(f"group_size is {self.group_size}; accepted: divisors of {self.workers}")
-        if self.executor and self.topology in ("hub", "hierarchical"):
-            raise ArgumentError(f"executor runs no {self.topology}; accepted: the other topologies")
+        if self.topology == "hierarchical":
+            in_groups(self.workers, self.group_size)
+        if self.executor and self.topology == "hub":
+            raise ArgumentError("executor runs no hub; accepted: the other topologies")
         wrong = [worker for worker in self.stragglers if not 0 <= worker < self.workers]
         if wrong:
             raise ArgumentError(f"stragglers names worker {wrong[0]}; accepted: 0 to {self.workers - 1}")

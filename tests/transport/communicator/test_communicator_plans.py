@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,40 @@ def test_peers_are_connected_when_they_are_first_needed() -> None:
         run(world, groups)
         for rank, job in enumerate(world.jobs):
             assert set(job.endpoint.peers) <= {(rank - 1) % 4, (rank + 1) % 4}
+
+
+def place(
+    world: World, hosts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, ranks: Sequence[int]
+) -> None:
+    """Some ranks believe that all of the job are on these hosts; in truth they are in one process."""
+    for rank in ranks:
+        monkeypatch.setattr(world.jobs[rank], "hosts_of", lambda *_: hosts)
+
+
+def large_sum(group: Communicator) -> float:
+    data = np.full(100_000, group.rank + 1, np.float32)
+    group.all_reduce(Span.of(data), DataType.f32).wait(PATIENCE_S)
+    assert (data == data[0]).all()
+    return float(data[0])
+
+
+def test_ranks_of_several_hosts_add_by_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(4) as world:
+        assert world.jobs[0].hosts_of([2, 0, 1]) == (0, 0, 0)
+        place(world, (0, 1, 1, 0), monkeypatch, range(4))
+        groups = world.open()
+        assert world.each(groups, large_sum) == [10.0] * 4
+        assert algorithms(groups) == {"all_reduce": "hierarchical"}
+
+
+def test_ranks_that_see_hosts_differently_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(4) as world:
+        place(world, (0, 0, 1, 1), monkeypatch, range(3))
+        place(world, (0, 1, 0, 1), monkeypatch, [3])
+
+        def one(group: Communicator) -> errors.DlcpError:
+            with pytest.raises(errors.DlcpError) as raised:
+                large_sum(group)
+            return raised.value
+
+        assert any(isinstance(error, errors.MismatchError) for error in world.each(world.open(), one))

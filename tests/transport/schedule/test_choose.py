@@ -49,6 +49,29 @@ def test_choice_follows_size(collective: str, world_size: int, nbytes: int, algo
     assert choose(collective, world_size, nbytes) == algorithm
 
 
+def test_several_hosts_with_several_ranks_each_add_by_hosts() -> None:
+    for collective in ("all_reduce", "reduce_scatter", "all_gather"):
+
+        def chosen(nbytes: int, *hosts: int) -> str:
+            return choose(collective, len(hosts), nbytes, hosts=lambda: hosts)  # noqa: B023
+
+        assert chosen(64 << 20, 0, 0, 1, 1) == "hierarchical"
+        assert chosen(64 << 20, 0, 1, 1, 1) == "ring"  # one host has nobody to add with
+        assert chosen(64 << 20, 0, 0, 0, 0) == "ring"
+        assert chosen(128 << 10, 0, 0, 1, 1) == "direct"
+        many = [rank // 2 for rank in range(128)]
+        assert chosen(1 << 20, *many) == "hierarchical"
+        assert chosen((1 << 20) - 1, *many) == "halving_doubling"
+
+
+def test_small_calls_ask_nobody_for_hosts() -> None:
+    def never() -> None:
+        raise AssertionError("asked")
+
+    for collective in ALGORITHMS:
+        choose(collective, 64, 4 << 10, hosts=never)
+
+
 def test_large_worlds_connect_few() -> None:
     """Beyond a few ranks, nobody needs a session with everybody unless the collective is such.
 
@@ -99,7 +122,7 @@ def test_text_is_parsed(text: str, parsed: dict[str, str]) -> None:
         ("ring", "'ring': write collective=algorithm, as in all_reduce=ring,broadcast=tree"),
         (
             "all_reduce=",
-            "'all_reduce=': all_reduce is served by one_shot, direct, halving_doubling, ring, tree",
+            "'all_reduce=': all_reduce is served by one_shot, direct, halving_doubling, ring, hierarchical, tree",
         ),
         ("broadcast=ring,all_reduce=rign", "'all_reduce=rign': all_reduce is served by one_shot, "),
         ("allreduce=ring", "collective='allreduce' is unknown: use one of all_reduce, "),
