@@ -716,16 +716,18 @@ class ProcessGroup(dist.ProcessGroup):
         tickets.wait_turn()
         return self.private_communicator("callbacks")
 
-    def private_communicator(self, name: str) -> Communicator:
+    def private_communicator(self, name: str, ranks: Sequence[int] | None = None) -> Communicator:
         """A communicator of the group's ranks for one purpose: its collectives are numbered apart.
 
-        Opened at the first call with this name, which blocks for the store. All ranks ask for the same names.
+        Opened at the first call with this name, which blocks for the store. All ranks ask for the same names. `ranks`:
+        of the group, some of them, this one among them and alike on all of them; None: all.
         """
         with self._lock:
             if name not in self._private:
                 main = self.communicator
+                members = main.members if ranks is None else tuple(main.members[rank] for rank in ranks)
                 self._private[name] = self._shared.communicator(
-                    f"{main.name}.{name}", main.members, self._store, main.timeout_s
+                    f"{main.name}.{name}", members, self._store, main.timeout_s
                 )
             return self._private[name]
 

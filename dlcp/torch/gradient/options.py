@@ -62,6 +62,8 @@ class GradientOptions:
     clip: float | None = None
     """A parameter's gradient of a larger L2 norm than clip / sqrt(ranks) is scaled down to it before anything is added,
     as 5 in RedSync's prototype; None: no clipping here."""
+    by_hosts: bool = False
+    """Ranks of one host are summed exactly first, and few bits travel between hosts alone (by_hosts.py)."""
     dense_if_cheaper: bool = True
     """All values travel where the transport's estimators say that this takes less time (network_costs.py)."""
     chunk_numel: int = 1024
@@ -124,6 +126,7 @@ class GradientOptions:
             checks.number("momentum", self.momentum, 0, 1, below=True)
         if self.clip is not None:
             checks.number("clip", self.clip, 0, above=True)
+        checks.boolean("by_hosts", self.by_hosts)
         checks.boolean("dense_if_cheaper", self.dense_if_cheaper)
         checks.integer("chunk_numel", self.chunk_numel, 64)
         if self.chunk_numel % 64:

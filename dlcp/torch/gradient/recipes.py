@@ -6,11 +6,12 @@
 | dlcp         | a fill: residual, rescale, ... | importance, within a budget | none         | bounded, direct     |
 | low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
 | mstopk       | feedback at sender             | MSTopK: k of a buffer       | none         | all-gather          |
+| hitopk       | feedback of a host's shard     | MSTopK: k of a shard        | none         | by hosts            |
 | redsync      | feedback, momentum correction  | RedSync's, by parameter     | same sign    | lengths, all-gather |
 | gradientflow | feedback, momentum correction  | chunks, agreed by all ranks | fp16, int8,… | coded, direct       |
 
-(Under reduce-scatter, as of FSDP2, the exchange is the half of it.) A recipe is a class with the methods of
-pipeline.Pipeline, and a row here.
+(Under reduce-scatter, as of FSDP2, the exchange is the half of it. By hosts: by_hosts.py.) A recipe is a class with the
+methods of pipeline.Pipeline, and a row here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.bounded import BoundedPipeline
+from dlcp.torch.gradient.by_hosts import ByHosts
 from dlcp.torch.gradient.coded import CodedPipeline
 from dlcp.torch.gradient.exact import ExactPipeline
 from dlcp.torch.gradient.flow import FlowPipeline
@@ -46,6 +48,11 @@ class Recipe:
     """The fields of GradientOptions that it reads, besides `recipe`."""
 
 
+def _low_bit(state: GradientState) -> Pipeline:
+    coded = CodedPipeline(state)
+    return ByHosts(state, coded) if state.options.by_hosts else coded
+
+
 _BUDGET = {"loss_budget", "budget_scope", "loss_cap", "critical", "small_numel", "critical_share"}
 _ANY = {"layer_classes"}
 _SPARSE = {"critical", "small_numel", "density", "warmup_steps"}
@@ -64,12 +71,17 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         ),
         "low_bit": Recipe(
             "few bits for every value, and what they leave is sent a step later",
-            CodedPipeline,
-            frozenset(_ANY | _BUDGET | {"codec", "owners", "warmup_steps"}),
+            _low_bit,
+            frozenset(_ANY | _BUDGET | {"codec", "owners", "warmup_steps", "by_hosts"}),
         ),
         "mstopk": Recipe(
             "the largest values of a buffer, and the rest waits",
             MSTopKPipeline,
+            frozenset(_ANY | _SPARSE | {"selector", "seed"}),
+        ),
+        "hitopk": Recipe(
+            "the largest values of what each host has summed, and the rest waits",
+            lambda state: ByHosts(state, MSTopKPipeline(state)),
             frozenset(_ANY | _SPARSE | {"selector", "seed"}),
         ),
         "redsync": Recipe(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlcp.torch.gradient import residual_state
+from dlcp.torch.gradient.by_hosts import BY_HOSTS
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER
 
 
@@ -25,7 +26,7 @@ def reshard(
 
     `average`, `rename`: see residual_state.reshard: gradients are averaged over the ranks, and kept values are scaled
     for the new number; a parameter's new name, None: it is gone. Raises ValueError: states of several steps or recipes,
-    or none.
+    or none; another number of states by hosts, of which each is of a shard.
     """
     if not states:
         raise ValueError("no states are given; accepted: one or more, in the order of ranks")
@@ -35,12 +36,16 @@ def reshard(
             + "; ".join(", ".join(map(str, _kind(state).values())) for state in states[:4])
             + "; accepted: those of one moment of one run"
         )
+    if states[0].get(BY_HOSTS) and size != len(states):
+        raise ValueError(
+            f"size is {size}; accepted for states by hosts: {len(states)}, their number, since each is of a shard"
+        )
     match _kind(states[0])["recipe"]:
         case "dlcp":
             return _reshard_bounded(states, size, average, rename)
         case "low_bit":
             return _reshard_coded(states, size, average, rename)
-        case "mstopk" | "redsync" | "gradientflow":
+        case "mstopk" | "hitopk" | "redsync" | "gradientflow":
             return _reshard_sparse(states, size, average, rename)
         case _:
             return [dict(states[rank % len(states)]) for rank in range(size)]
@@ -49,7 +54,7 @@ def reshard(
 def _kind(state: Mapping[str, Any]) -> dict[str, Any]:
     """What states of one run have in common."""
     kind = {"version": state["version"], "step": state["step"], "recipe": state.get("recipe", "dlcp")}
-    return kind | {name: state[name] for name in ("fill", "codec") if name in state}
+    return kind | {name: state[name] for name in ("fill", "codec", BY_HOSTS) if name in state}
 
 
 def _reshard_bounded(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dlcp.torch.gradient.recipes import RECIPES
 from dlcp.torch.gradient.reshard import reshard
 from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp.transport.coded import group_parts
+from tests.support.hosts import on_hosts
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, flat, net
@@ -35,6 +37,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dlcp": {"residual": ResidualRule(decay=1.0)},
     "low_bit": {"warmup_steps": 1},
     "mstopk": {"density": 0.1},
+    "hitopk": {"density": 0.1},
     "redsync": {"density": 0.1, "dense_if_cheaper": False},
     "gradientflow": {"density": 0.1, "chunk_numel": 64},
 }
@@ -58,7 +61,8 @@ def for_each_recipe(check: Callable[[str], Any], *recipes: str) -> None:
     """Runs a check of every recipe, or of some, in the world that is there."""
     for recipe in recipes or OPTIONS:
         try:
-            check(recipe)
+            with on_hosts([rank % 2 for rank in range(RANKS)]) if recipe == "hitopk" else nullcontext():
+                check(recipe)
         except BaseException as error:
             error.add_note(f"recipe {recipe}")
             raise
@@ -182,6 +186,8 @@ def formula(recipe: str, group_bytes: int = 34) -> int:
             return (60 - end + begin + (end - begin) * others) * group_bytes
         case "mstopk":
             return others * numel // 10 * 8
+        case "hitopk":  # a shard to the other of two hosts
+            return numel // 2 // 10 * 8
         case "redsync":
             # One count; then the mean and the indices.
             return others * (4 + 4 + numel // 10 * 4)
@@ -265,7 +271,7 @@ class Scale:
 def skipped(recipe: str) -> None:
     """A skipped step never was, and the scale of the loss may change."""
     # MSTopK draws among ties by the step's number.
-    changes = {"selector": "largest"} if recipe == "mstopk" else {}
+    changes = {"selector": "largest"} if recipe in ("mstopk", "hitopk") else {}
     scaler = Scale()
     state, other = state_of(recipe, scaler=scaler, **changes), state_of(recipe, **changes)
 
@@ -306,10 +312,15 @@ def resumed(recipe: str) -> None:
     states: list[Any] = [None] * RANKS
     dist.all_gather_object(states, saved)
     mass = total(kept_of(recipe, saved, layout))
-    for size in (1, 2, 8):
+    if recipe == "hitopk":
+        with pytest.raises(ValueError, match="accepted for states by hosts: 4"):
+            reshard(states, 2)
+        with pytest.raises(ValueError, match="knew no hosts"):
+            again.load_state_dict(saved | {"by_hosts": False})
+    for size in (RANKS,) if recipe == "hitopk" else (1, 2, 8):
         after = sum(kept_of(recipe, each, layout) for each in reshard(states, size))
         torch.testing.assert_close(after / size, mass / RANKS)
-    (renamed,) = reshard(states, 1, rename={"first": "new"}.get)
+    renamed = reshard(states, RANKS, rename={"first": "new"}.get)
     assert "'second'" not in str(renamed)
     assert "'first'" not in str(renamed)
 

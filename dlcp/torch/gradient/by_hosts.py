@@ -1,0 +1,234 @@
+"""A recipe between hosts: inside a host gradients are summed exactly, over shared memory where it is there.
+
+    reduce-scatter inside a host -> the recipe's pipeline between hosts, on a shard -> all-gather inside a host
+
+Of g ranks per host each has one shard of a buffer, and exchanges it with the ranks of its place on other hosts. The
+recipe's memory is of the host's sum, and a host is one contribution. Between hosts travels what the recipe sends of one
+buffer per host, not of g. With MSTopK that is HiTopKComm (Shi et al., MLSys 2021, arXiv 2010.10458). Hosts have equal
+numbers of ranks; else, and for buffers that are scattered already (FSDP) or small, the recipe runs among all ranks as
+if it knew no hosts.
+
+The ledger has what crosses between hosts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.later_work import LaterWork
+from dlcp.torch.gradient.layout import Layout, Segment
+from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
+from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.tensors import DATA_TYPES, readable, span
+from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
+from dlcp.transport.work import ManyWorks, Work
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.feedback import FeedbackMemory
+    from dlcp.torch.gradient.residual import ResidualMemory
+    from dlcp.torch.gradient.residual_report import ResidualReport
+    from dlcp.torch.gradient.state import GradientState
+    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
+
+BY_HOSTS = "by_hosts"
+"""Of a saved state: what a rank keeps is of its shard of a host's sum."""
+SHARD_NUMEL_MIN = 1024
+"""Below it a buffer is not worth three steps."""
+
+
+class Across:
+    """The ranks of one place on all hosts, as pipelines use a process group."""
+
+    def __init__(self, group: ProcessGroup, ranks: Sequence[int]) -> None:
+        self._group = group
+        self._ranks = ranks
+        self.communicator = group.private_communicator("between hosts", ranks)
+        """The one that numbers its collectives."""
+
+    def size(self) -> int:
+        """How many hosts there are."""
+        return len(self._ranks)
+
+    def rank(self) -> int:
+        """This host's number."""
+        return self.communicator.rank
+
+    def starting(self, collective: str, opts: Any, keep: object, on: Communicator | None = None) -> Any:
+        """As ProcessGroup.starting."""
+        return self._group.starting(collective, opts, keep, on=on or self.communicator)
+
+    def private_communicator(self, name: str) -> Communicator:
+        """As ProcessGroup.private_communicator."""
+        return self._group.private_communicator(f"{name} between hosts", self._ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """This rank's host within a group."""
+
+    inside: Communicator
+    across: Across
+
+
+class ByHosts:
+    """Buffers of one state; see pipeline.Pipeline. `inner`: what happens to a shard between hosts."""
+
+    wants_norm = False
+
+    def __init__(self, state: GradientState, inner: Pipeline) -> None:
+        self._state = state
+        self._inner = inner
+        self.sequences = inner.sequences
+        self._lock = threading.Lock()
+        self._hosts: dict[ProcessGroup, _Host | None] = {}
+
+    @property
+    def residual(self) -> ResidualMemory | FeedbackMemory | None:
+        return self._inner.residual
+
+    def begin_step(self, loss_scale: float) -> None:
+        self._inner.begin_step(loss_scale)
+
+    def cancel(self, key: Hashable) -> None:
+        self._inner.cancel(key)
+        self._inner.cancel(_shard_key(key))
+
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        return self._inner.end_step(applied=applied, gradient_norm=gradient_norm)
+
+    def start(self, buffer: GradientBuffer) -> PendingBuffer:
+        host = None if buffer.scattered else self._host_of(buffer.group)
+        if host is None or buffer.values.numel() < SHARD_NUMEL_MIN * host.inside.size:
+            return self._inner.start(buffer)
+        inside, dtype = host.inside, DATA_TYPES[buffer.values.dtype]
+        memory = readable(buffer.values, "gradients")
+        parts = inside.parts(memory.nbytes, dtype)
+        begin, end = (at // memory.element_size() for at in parts[inside.rank])
+        with torch.no_grad(), self._state.lock:
+            shard = self._state.buffers.take(end - begin, memory.dtype, torch.device("cpu"))
+            opened = self._state.buffers.output(buffer)
+        prepared = PreparedBuffer.of(buffer, memory, opened)
+        # One number of the group's stands for all collectives of the buffer: ranks may start buffers in any order.
+        number = buffer.call.sequence
+        if number is None:
+            number = buffer.communicator.reserve(self.sequences)
+        in_class = buffer.call.traffic_class
+        if in_class is None:
+            in_class = self._state.rules.of(buffer.layout).traffic_class
+        # What waits is part of a sum, so sums travel, and the mean is taken at the end.
+        call = dataclasses.replace(buffer.call, average=False, traffic_class=in_class, factor=None, into=None)
+        locally = dataclasses.replace(
+            buffer, communicator=inside, call=dataclasses.replace(call, sequence=2 * number)
+        )
+        between = self._shard_of(buffer, host.across, shard, (begin, end))
+        between = dataclasses.replace(
+            between, call=dataclasses.replace(call, sequence=self.sequences * number)
+        )
+
+        def scatter() -> Work:
+            inputs = [span(memory).part(at, stop - at) for at, stop in parts]
+            with self._state.starting(locally, "reduce_scatter", (memory, shard)) as (communicator, how):
+                return communicator.reduce_scatter(span(shard), inputs, dtype, locally.op, **how)
+
+        pending: list[PendingBuffer] = []
+
+        def exchange() -> Work:
+            pending.append(self._inner.start(between))
+            works = pending[0].operations
+            return works[0] if len(works) == 1 else ManyWorks(works)
+
+        def gather() -> Work:
+            pending[0].settle()
+            result = pending[0].result
+            if buffer.call.average:
+                result.div_(buffer.group.size())
+            outputs = [span(prepared.output).part(at, stop - at) for at, stop in parts]
+            with self._state.starting(locally, "all_gather", (prepared.output, result), 1) as (
+                communicator,
+                how,
+            ):
+                return communicator.all_gather(outputs, span(result), **how)
+
+        exchanged = LaterWork("between hosts", exchange, after=scatter())
+        gathered = LaterWork("all_gather", gather, after=exchanged)
+        return PendingBuffer(prepared, [gathered], lambda: self._finish(buffer, prepared))
+
+    def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer) -> float | None:
+        with torch.no_grad():
+            return self._state.note_result(prepared, buffer.group)
+
+    def _shard_of(
+        self, buffer: GradientBuffer, across: Across, shard: torch.Tensor, own: tuple[int, int]
+    ) -> GradientBuffer:
+        """This rank's shard as a buffer of its own, that is reduced among hosts."""
+        begin, end = own
+        layout = Layout(
+            tuple(
+                Segment(piece.segment.name, piece.offset, piece.begin - begin, piece.end - piece.begin)
+                for piece in buffer.layout.pieces(begin, end)
+            ),
+            end - begin,
+        )
+        itemsize = shard.element_size()
+        parts = across.communicator.parts(shard.nbytes, DATA_TYPES[shard.dtype])
+        return dataclasses.replace(
+            buffer,
+            key=_shard_key(buffer.key),
+            values=shard,
+            layout=layout,
+            parts=[(at // itemsize, stop // itemsize) for at, stop in parts],
+            group=cast("ProcessGroup", across),
+            communicator=across.communicator,
+        )
+
+    def _host_of(self, group: ProcessGroup) -> _Host | None:
+        """Blocks for the store at the first buffer of a group. None: its hosts do not have equal numbers of ranks."""
+        with self._lock:
+            if group not in self._hosts:
+                self._hosts[group] = _open(group)
+            return self._hosts[group]
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        self._inner.reset(names)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {BY_HOSTS: True} | self._inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As Pipeline; of as many hosts, and ranks on each. Raises ArgumentError: those ranks knew no hosts."""
+        if not state.get(BY_HOSTS):
+            # What other ranks kept of this rank's shard, and it of theirs, would never leave.
+            raise ArgumentError(
+                "the state is of ranks that knew no hosts; accepted: one saved with by_hosts or hitopk"
+            )
+        self._inner.load_state_dict(state)
+
+    def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
+        return self._inner.names_in(state)
+
+
+def _open(group: ProcessGroup) -> _Host | None:
+    main = group.communicator
+    hosts = main.job.hosts_of(main.members, main.timeout_s)
+    if hosts is None or not suits(hosts):
+        return None
+    ranks = ranks_by_host(hosts)
+    if len({len(each) for each in ranks}) > 1:
+        return None
+    own = next(each for each in ranks if main.rank in each)
+    place = own.index(main.rank)
+    return _Host(
+        group.private_communicator("inside a host", own), Across(group, [each[place] for each in ranks])
+    )
+
+
+def _shard_key(key: Hashable) -> Hashable:
+    return key, "shard"
