@@ -1,9 +1,11 @@
 // Packet protection by Intel's libipsec-mb: 2.7 to 4.5 times as fast as OpenSSL 3.0 on processors with VAES. Without
-// VAES it is 1.8 times as fast on 1392 bytes, and 10 % slower at authenticating 8896 bytes.
+// VAES it is 1.8 times as fast on 1392 bytes, and 10 % slower at authenticating 8896 bytes. Versions before 1.5 use VAES
+// with AVX-512 only.
 //
-// Loaded at run time, so that a build with support runs on hosts without the library. Only the direct functions are
-// used: they work on the given key and context, never on a manager. So the function pointers are copied out of one
-// manager at start and shared by all threads.
+// Loaded at run time, so that a build with support runs on hosts without the library, or with another version of it than
+// the header's: `releases` below says which have its layout. Only the direct functions are used: they work on the given
+// key and context, never on a manager. So the function pointers are copied out of one manager at start and shared by all
+// threads.
 //
 // Rejected alternatives, by the time to authenticate 1392 bytes (Xeon at 2.3 GHz). This takes 50 ns, or 40 if header
 // and payload are adjacent. The job interface takes 61 ns a packet (53 in bursts of 16); copying header and payload
@@ -24,10 +26,40 @@ std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes&) { ret
 #include <intel-ipsec-mb.h>
 #include <openssl/crypto.h>
 
-#include <string>
+#include <algorithm>
 
 namespace dlcp {
 namespace {
+
+// A release whose manager has the fields that are read here where this program's header has them, and whose flags of
+// features are known. Patch releases do not change these. 3.0 moves the fields, so nothing unknown is accepted.
+struct Release {
+    const char* file;
+    std::uint32_t version;  // major (16), minor (8)
+    std::size_t key_bytes;  // sizeof(gcm_key_data)
+    std::uint64_t self_test, self_test_pass;
+    bool vaes_without_avx512;
+};
+constexpr Release releases[] = {
+    {"libIPSec_MB.so.2", 0x200, 1264, std::uint64_t{1} << 19, std::uint64_t{1} << 20, true},
+    {"libIPSec_MB.so.1", 0x105, 1264, std::uint64_t{1} << 20, std::uint64_t{1} << 21, true},
+    {"libIPSec_MB.so.1", 0x104, 1264, std::uint64_t{1} << 20, std::uint64_t{1} << 21, false},
+    {"libIPSec_MB.so.1", 0x103, 1008, std::uint64_t{1} << 20, std::uint64_t{1} << 21, false},
+};
+static_assert(std::ranges::any_of(releases, [](const Release& r) { return r.version == IMB_VERSION_NUM >> 8; }),
+              "the header of libipsec-mb has a version whose layout is unknown");
+// The layout that `releases` speaks of, in every header from 1.3 to 2.0.2.
+static_assert(offsetof(IMB_MGR, features) == 8 && offsetof(IMB_MGR, gcm128_enc) == 256 &&
+              offsetof(IMB_MGR, gcm128_dec) == 280 && offsetof(IMB_MGR, gcm128_pre) == 448 &&
+              offsetof(IMB_MGR, gmac128_init) == 720 && offsetof(IMB_MGR, gmac128_update) == 744 &&
+              offsetof(IMB_MGR, gmac128_finalize) == 768 && sizeof(gcm_context_data) == 88);
+
+// Room for the expanded key of any of them, whichever header this was compiled with. 64: the library's assembly requires
+// it, but older headers state it only if LINUX is defined.
+struct alignas(64) KeyRoom {
+    std::uint8_t bytes[1280];
+};
+static_assert(std::ranges::all_of(releases, [](const Release& r) { return r.key_bytes <= sizeof(KeyRoom); }));
 
 // The functions that the library chose for this processor.
 struct Functions {
@@ -42,7 +74,7 @@ struct Functions {
 class IpsecMbPacketKey final : public PacketKey {
 public:
     IpsecMbPacketKey(const PacketKeyBytes& key, const Functions& functions) : functions_(functions) {
-        functions_.expand_key(key.data(), &key_);
+        functions_.expand_key(key.data(), key_data());
     }
     ~IpsecMbPacketKey() override {
         OPENSSL_cleanse(&key_, sizeof key_);
@@ -57,14 +89,14 @@ public:
         const Nonce nonce = packet_nonce(packet_number);
         if (associated.continues_in(payload)) {
             // One call of GCM without text: 40 ns against 50 ns for the four calls below (1392 bytes).
-            functions_.encrypt(&key_, &context_, nullptr, nullptr, 0, nonce.data(), associated.data(),
+            functions_.encrypt(key_data(), &context_, nullptr, nullptr, 0, nonce.data(), associated.data(),
                                associated.size() + payload.size(), tag, wire::tag_bytes);
             return;
         }
-        functions_.gmac_init(&key_, &context_, nonce.data(), nonce.size());
-        functions_.gmac_update(&key_, &context_, associated.data(), associated.size());
-        if (!payload.empty()) functions_.gmac_update(&key_, &context_, payload.data(), payload.size());
-        functions_.gmac_finalize(&key_, &context_, tag, wire::tag_bytes);
+        functions_.gmac_init(key_data(), &context_, nonce.data(), nonce.size());
+        functions_.gmac_update(key_data(), &context_, associated.data(), associated.size());
+        if (!payload.empty()) functions_.gmac_update(key_data(), &context_, payload.data(), payload.size());
+        functions_.gmac_finalize(key_data(), &context_, tag, wire::tag_bytes);
     }
 
     bool verify(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
@@ -78,8 +110,8 @@ public:
                  std::uint8_t* out, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
         const Nonce nonce = packet_nonce(packet_number);
-        functions_.encrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
-                           associated.size(), tag, wire::tag_bytes);
+        functions_.encrypt(key_data(), &context_, out, payload.data(), payload.size(), nonce.data(),
+                           associated.data(), associated.size(), tag, wire::tag_bytes);
     }
 
     bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
@@ -87,15 +119,16 @@ public:
         const AuthenticatedHeader associated(header);
         const Nonce nonce = packet_nonce(packet_number);
         std::uint8_t expected[wire::tag_bytes];
-        functions_.decrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
-                           associated.size(), expected, wire::tag_bytes);
+        functions_.decrypt(key_data(), &context_, out, payload.data(), payload.size(), nonce.data(),
+                           associated.data(), associated.size(), expected, wire::tag_bytes);
         return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
     }
 
 private:
+    gcm_key_data* key_data() { return reinterpret_cast<gcm_key_data*>(key_.bytes); }
+
     const Functions& functions_;
-    // 64: the library's assembly requires it, but the header states it only if LINUX is defined.
-    alignas(64) gcm_key_data key_;
+    KeyRoom key_;
     alignas(64) gcm_context_data context_;
 };
 
@@ -123,19 +156,30 @@ Function* symbol(void* library, const char* name) {
     return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-// The functions of a library that is fast and correct here, or all null. Once loaded, the library stays loaded.
-Functions load() {
-    const std::string name = "libIPSec_MB.so." + std::to_string(IMB_VERSION_NUM >> 16);
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+// Whether expanding a key stays within the room that the release needs, as a build with other options might not.
+bool keeps_to_its_room(const Functions& functions, std::size_t key_bytes) {
+    struct {
+        KeyRoom key;
+        KeyRoom behind;
+    } room;
+    constexpr std::uint8_t untouched = 0xa5;
+    std::memset(&room, untouched, sizeof room);
+    functions.expand_key(PacketKeyBytes{}.data(), reinterpret_cast<gcm_key_data*>(room.key.bytes));
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&room);
+    return std::all_of(bytes + key_bytes, bytes + sizeof room,
+                       [](std::uint8_t byte) { return byte == untouched; });
+}
+
+// The functions of this release if it is there, fast and correct here; else all null.
+Functions load(const Release& release) {
+    void* const library = dlopen(release.file, RTLD_NOW | RTLD_LOCAL);  // once loaded, it stays loaded
     if (library == nullptr) return {};
     const auto version = symbol<decltype(imb_get_version)>(library, "imb_get_version");
     const auto allocate = symbol<decltype(alloc_mb_mgr)>(library, "alloc_mb_mgr");
     const auto initialise = symbol<decltype(init_mb_mgr_auto)>(library, "init_mb_mgr_auto");
-    const auto release = symbol<decltype(free_mb_mgr)>(library, "free_mb_mgr");
-    // The soname alone does not guarantee the header's layouts: gcm_key_data grew from 1008 to 1264 bytes between 1.3
-    // and 1.4, so a later library would write past this program's. Only patch releases may differ.
-    if (version == nullptr || allocate == nullptr || initialise == nullptr || release == nullptr ||
-        version() >> 8 != IMB_VERSION_NUM >> 8) {
+    const auto free_manager = symbol<decltype(free_mb_mgr)>(library, "free_mb_mgr");
+    if (version == nullptr || allocate == nullptr || initialise == nullptr || free_manager == nullptr ||
+        version() >> 8 != release.version) {
         return {};
     }
     IMB_MGR* const manager = allocate(0);
@@ -145,7 +189,7 @@ Functions load() {
     // Without these instructions the library emulates them: slower than OpenSSL.
     constexpr std::uint64_t wanted = IMB_FEATURE_AESNI | IMB_FEATURE_PCLMULQDQ;
     const bool self_test_failed =
-        (manager->features & IMB_FEATURE_SELF_TEST) != 0 && (manager->features & IMB_FEATURE_SELF_TEST_PASS) == 0;
+        (manager->features & release.self_test) != 0 && (manager->features & release.self_test_pass) == 0;
     if ((manager->features & wanted) == wanted && !self_test_failed) {
         functions = {.expand_key = manager->gcm128_pre,
                      .encrypt = manager->gcm128_enc,
@@ -154,9 +198,17 @@ Functions load() {
                      .gmac_update = manager->gmac128_update,
                      .gmac_finalize = manager->gmac128_finalize};
     }
-    release(manager);
-    if (functions.expand_key != nullptr && !agrees_with_openssl(functions)) functions = {};
-    return functions;
+    free_manager(manager);
+    const bool usable = functions.expand_key != nullptr && keeps_to_its_room(functions, release.key_bytes) &&
+                        agrees_with_openssl(functions);
+    return usable ? functions : Functions{};
+}
+
+// Of the newest release that serves.
+Functions load() {
+    for (const Release& release : releases)
+        if (const Functions functions = load(release); functions.expand_key != nullptr) return functions;
+    return {};
 }
 
 }  // namespace
