@@ -109,7 +109,7 @@ def _version(words: list[str]) -> int:
         print(f"the compiled engine does not load: {error}; install dlcp again with pip", file=sys.stderr)
         return 1
     print(f"wire format {_native.WIRE_VERSION}")
-    print(f"packet protection by {_native.fastest_crypto_library()}")
+    print(f"packet protection by {_native.fastest_crypto_library()}: {', '.join(_native.offered_ciphers())}")
     print(f"Python {platform.python_version()}, Linux {platform.release()}, {platform.machine()}")
     for package in ("torch", "numpy"):
         try:

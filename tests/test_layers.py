@@ -38,8 +38,8 @@ ENGINE_HEADERS = re.compile(
     r"""
       [a-z_]+                          # the C++ library, less what is forbidden below
     | (stdint|stddef|string|assert)\.h # C headers for the ABI
-    | openssl/\w+\.h | intel-ipsec-mb\.h | dlfcn\.h # the crypto libraries, one of them loaded at run time
-    | (imm|x86|cpu)(intrin|id)\.h | arm_neon\.h
+    | openssl/\w+\.h | intel-ipsec-mb\.h | dlfcn\.h # the crypto libraries, two of them loaded at run time
+    | (imm|x86|cpu)(intrin|id)\.h | arm_neon\.h | sys/auxv\.h # what the processor has
     """,
     re.VERBOSE,
 )

@@ -478,6 +478,7 @@ _SAME = "and that both sides have the same job key, job number and version"
 _STRANGER_HINTS = {
     "bad_tag": "packets with a wrong tag came meanwhile: the job keys differ",
     "unauthenticated": "packets came with a tag and without a key here, or the reverse: give both sides the same key",
+    "no_common_cipher": "the peer has none of the ciphers that are allowed here: see setting cipher at both ends",
     "foreign_job": "packets of another job came meanwhile: the job numbers differ",
 }
 

@@ -499,7 +499,7 @@ class DLCPHello(DLCPFrame):
     """Session set-up."""
 
     name = "dlcp hello"
-    fixed_bytes = 28
+    fixed_bytes = 32
     fields_desc = [
         *_prefix(13),
         XLongField("own_session", 0),
@@ -508,7 +508,8 @@ class DLCPHello(DLCPFrame):
         ShortField("max_datagram_bytes", 0),
         ShortField("received_datagram_bytes", 0),
         FlagsField("hello_flags", 0, 32, ["established", "answer"]),
-        _more(28),
+        XIntField("ciphers", 0),
+        _more(32),
     ]
 
     def says(self) -> str:

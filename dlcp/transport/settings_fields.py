@@ -67,7 +67,11 @@ class SettingsFields:
     encrypt: bool = False
     """Encrypt payload with the job key."""
     crypto_library: str = "fastest"
-    """What computes tags and encrypts. Accepted: one of fastest, openssl, ipsec_mb."""
+    """What computes AES-128-GCM. One that is named has no other cipher. Accepted: one of fastest, openssl, ipsec_mb."""
+    cipher: str = "any"
+    """Cipher of tags and encryption; any: the one whose slower end is fastest, by processor and libraries of both
+    ends. A named one is used or no session starts. Accepted: one of any, aes_128_gcm, aegis_128x2.
+    """
 
     # ---- datagrams and buffers ----
     max_datagram_bytes: int | None = None

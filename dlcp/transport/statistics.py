@@ -51,6 +51,8 @@ class EngineCounters:
     """Forged, damaged, or signed with another job key."""
     unauthenticated: int
     """Without a tag though there is a key here, or the reverse."""
+    no_common_cipher: int
+    """Of peers that do not have the cipher that setting `cipher` asks for, here or there."""
     replayed: int
     malformed_frames: int
     inconsistent: int

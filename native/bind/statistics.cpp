@@ -40,6 +40,7 @@ nb::dict to_dict(const Counters& c) {
     DLCP_FIELD(stale_session);
     DLCP_FIELD(bad_tag);
     DLCP_FIELD(unauthenticated);
+    DLCP_FIELD(no_common_cipher);
     DLCP_FIELD(replayed);
     DLCP_FIELD(malformed_frames);
     DLCP_FIELD(inconsistent);

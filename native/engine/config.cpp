@@ -70,6 +70,13 @@ std::string EndpointConfig::validate() const {
     if (crypto_library == CryptoLibrary::ipsec_mb && make_packet_key({}, crypto_library) == nullptr) {
         complaint.say("crypto_library is ipsec_mb, which is not there; accepted: fastest, openssl");
     }
+    if (cipher == CipherChoice::aegis_128x2 && offered_ciphers(cipher, crypto_library) == CipherCosts{}) {
+        complaint.say(crypto_library == CryptoLibrary::fastest
+                          ? "cipher is aegis_128x2, which needs libaegis and a processor with AES instructions; "
+                            "accepted: any, aes_128_gcm"
+                          : "cipher is aegis_128x2 and crypto_library is not fastest; accepted: cipher any or "
+                            "aes_128_gcm, or crypto_library fastest");
+    }
 
     complaint.in_range("max_datagram_bytes", max_datagram_bytes, 576, 9152);
     const auto controller = static_cast<std::size_t>(congestion);

@@ -28,6 +28,7 @@ struct EndpointConfig {
     std::optional<JobKeyBytes> job_key;
     bool encrypt = false;
     CryptoLibrary crypto_library = CryptoLibrary::fastest;
+    CipherChoice cipher = CipherChoice::any;
 
     std::uint16_t max_datagram_bytes = 1472;  // 576 to 9152: UDP payload; the handshake lowers it to the path
 
@@ -117,9 +118,14 @@ inline constexpr SettingRow<EndpointConfig> endpoint_settings[] = {
                                        "Number of the job; packets of another job are counted and dropped."}),
     setting_row<&EndpointConfig::encrypt>(
         {SettingSection::protection, "encrypt", accept::boolean(), "Encrypt payload with the job key."}),
-    setting_row<&EndpointConfig::crypto_library>({SettingSection::protection, "crypto_library",
-                                                  accept::one_of("fastest, openssl, ipsec_mb"),
-                                                  "What computes tags and encrypts."}),
+    setting_row<&EndpointConfig::crypto_library>(
+        {SettingSection::protection, "crypto_library", accept::one_of("fastest, openssl, ipsec_mb"),
+         "What computes AES-128-GCM. One that is named has no other cipher."}),
+    setting_row<&EndpointConfig::cipher>(
+        {SettingSection::protection, "cipher", accept::one_of("any, aes_128_gcm, aegis_128x2"),
+         "Cipher of tags and encryption; any: the one whose slower end is fastest, "
+         "by processor and libraries of both ends. A named one is used or no session "
+         "starts."}),
     setting_row<&EndpointConfig::line_rate>(
         {SettingSection::congestion, "line_rate_bps", accept::integer(0, 1e13),
          "Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it."}),

@@ -47,10 +47,11 @@ struct Counters {
     // Dropped on arrival, by reason.
     std::array<std::uint64_t, wire::parse_error_count> malformed{};  // by ParseError
     std::uint64_t foreign_job = 0;
-    std::uint64_t stale_session = 0;    // names a session that this endpoint does not have, or no longer has
-    std::uint64_t bad_tag = 0;          // forged or damaged
-    std::uint64_t unauthenticated = 0;  // no tag though we have a key, or the reverse
-    std::uint64_t replayed = 0;         // packet number seen before, or older than the window
+    std::uint64_t stale_session = 0;     // names a session that this endpoint does not have, or no longer has
+    std::uint64_t bad_tag = 0;           // forged or damaged
+    std::uint64_t unauthenticated = 0;   // no tag though we have a key, or the reverse
+    std::uint64_t no_common_cipher = 0;  // authentic hellos of peers whose ciphers this endpoint does not use
+    std::uint64_t replayed = 0;          // packet number seen before, or older than the window
     std::uint64_t malformed_frames = 0;
     std::uint64_t inconsistent = 0;  // well formed, but contradicts earlier packets of the message
 };

@@ -173,6 +173,7 @@ bool read_hello(const Frame& frame, Hello& out) {
     out.max_datagram_bytes = load16(p + 20);
     out.received_datagram_bytes = load16(p + 22);
     out.flags = load32(p + 24);
+    out.ciphers = load32(p + 28);
     return true;
 }
 
@@ -202,6 +203,7 @@ bool write_hello(FrameWriter& writer, const Hello& hello) {
     store16(p + 20, hello.max_datagram_bytes);
     store16(p + 22, hello.received_datagram_bytes);
     store32(p + 24, hello.flags);
+    store32(p + 28, hello.ciphers);
     return true;
 }
 

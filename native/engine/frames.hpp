@@ -22,7 +22,7 @@
 //   close     reason (8) 0 (24)
 //   padding   any bytes, ignored (path MTU)
 //   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
-//             received_datagram_bytes (16) flags (32): only in hello packets, alone or before padding
+//             received_datagram_bytes (16) flags (32) ciphers (32): only in hello packets, alone or before padding
 //   piece     packet_number (64) datagram_bytes (16) offset (16), then bytes: what stands at `offset` of the data packet
 //             with that number, which is larger than the path carries. A whole data packet, with header and tag, is
 //             cut; each piece travels in a packet of its own, once. Flag virtual: the payload has no bytes of its own
@@ -138,8 +138,9 @@ struct Hello {
     std::uint16_t max_datagram_bytes = 0;       // what the sender's interface can send and receive
     std::uint16_t received_datagram_bytes = 0;  // length of the hello this one answers; 0: none
     std::uint32_t flags = 0;                    // hello_flag_*
+    std::uint32_t ciphers = 0;                  // CipherCosts of the sender
 };
-inline constexpr std::size_t hello_body_bytes = 28;
+inline constexpr std::size_t hello_body_bytes = 32;
 inline constexpr std::uint32_t hello_flag_established = 1;  // the sender's session is up
 inline constexpr std::uint32_t hello_flag_answer = 2;  // not to be answered unless it establishes the receiver
 

@@ -94,8 +94,10 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
 
     forget_pieces(peer);  // of a session before
     Session& session = peer.session.emplace();
-    session.keys = SessionKeys(
-        config_, {config_.rank, peer.rank, peer.handshake.own_session, peer.handshake.peer_session}, key_epoch_);
+    session.keys = SessionKeys(config_,
+                               {config_.rank, peer.rank, peer.handshake.own_session, peer.handshake.peer_session,
+                                peer.handshake.peer_ciphers},
+                               key_epoch_);
     SenderState& sender = session.sender;
     sender.last_progress = now;
     sender.lane_acked_end.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
@@ -145,6 +147,7 @@ void Endpoint::adopt_candidate(Time now, Peer& peer) {
     const HandshakeState::Candidate adopted = *peer.handshake.candidate;
     peer.handshake.own_session = adopted.own_session;
     peer.handshake.peer_session = adopted.peer_session;
+    peer.handshake.peer_ciphers = adopted.peer_ciphers;
     peer.handshake.next_number = adopted.next_number;
     peer.handshake.candidate.reset();
     peer.rtt = RttEstimator(config_.initial_rtt);
@@ -176,7 +179,8 @@ bool Endpoint::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     SessionKeys keys(
         config_,
         {config_.rank, peer.rank, candidate ? handshake.candidate->own_session : handshake.own_session,
-         candidate ? handshake.candidate->peer_session : handshake.peer_session},
+         candidate ? handshake.candidate->peer_session : handshake.peer_session,
+         candidate ? handshake.candidate->peer_ciphers : handshake.peer_ciphers},
         key_epoch_);
     if (!proves(keys, d)) return false;
     if (candidate)
@@ -206,8 +210,12 @@ bool Endpoint::read_hello(const wire::Datagram& d, wire::Hello& hello) {
     }
     if (!config_.job_key) return true;
     const auto key = hello_key(config_, d.header.source_rank, config_.rank, hello.own_session);
-    if (key->verify(d.bytes, d.header.packet_number, {d.payload, d.header.payload_bytes}, d.tag)) return true;
-    ++counters_.bad_tag;
+    if (!key->verify(d.bytes, d.header.packet_number, {d.payload, d.header.payload_bytes}, d.tag)) {
+        ++counters_.bad_tag;
+        return false;
+    }
+    if (session_cipher(offered_ciphers(config_.cipher, config_.crypto_library), {hello.ciphers})) return true;
+    ++counters_.no_common_cipher;
     return false;
 }
 
@@ -283,8 +291,9 @@ void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) 
         handshake.answer_due = !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
     } else if (asks) {
         if (!known)
-            handshake.candidate =
-                HandshakeState::Candidate{.own_session = new_session(peer), .peer_session = hello.own_session};
+            handshake.candidate = HandshakeState::Candidate{.own_session = new_session(peer),
+                                                            .peer_session = hello.own_session,
+                                                            .peer_ciphers = {hello.ciphers}};
         handshake.candidate->answer_due = true;
     }
 }
@@ -294,6 +303,7 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
     HandshakeState& handshake = peer.handshake;
     const wire::Hello& hello = arrival.hello;
     handshake.peer_session = hello.own_session;
+    handshake.peer_ciphers = {hello.ciphers};
     note_channel(peer, arrival);
     if (hello.echo_session == handshake.own_session) {
         const bool connecting = peer.state == PeerState::State::connecting;
@@ -377,13 +387,15 @@ void Endpoint::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packe
         h.path = static_cast<std::uint16_t>(handshake.attempts % config_.paths);
     const std::size_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, out.bytes - overhead);
-    wire::write_hello(writer, {.own_session = own,
-                               .echo_session = theirs,
-                               .destination_rank = peer.rank,
-                               .max_datagram_bytes = config_.max_datagram_bytes,
-                               .received_datagram_bytes = peer.heard_hello_bytes,
-                               .flags = (!out.candidate && peer.up() ? wire::hello_flag_established : 0) |
-                                        (out.answers ? wire::hello_flag_answer : 0)});
+    wire::write_hello(writer,
+                      {.own_session = own,
+                       .echo_session = theirs,
+                       .destination_rank = peer.rank,
+                       .max_datagram_bytes = config_.max_datagram_bytes,
+                       .received_datagram_bytes = peer.heard_hello_bytes,
+                       .flags = (!out.candidate && peer.up() ? wire::hello_flag_established : 0) |
+                                (out.answers ? wire::hello_flag_answer : 0),
+                       .ciphers = keyed ? offered_ciphers(config_.cipher, config_.crypto_library).word : 0});
     if (writer.room() >= wire::frame_prefix_bytes) writer.put_padding(writer.room());
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
     packet.write_inline(slot, out.answers ? handshake.answer_address : peer.address,

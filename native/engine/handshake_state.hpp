@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cipher.hpp"
 #include "engine/packet.h"
 #include "engine/units.hpp"
 
@@ -18,6 +19,8 @@ struct HandshakeState {
     std::uint64_t own_session = 0;
     // The peer's id as last received; proven once the session is established. 0: none received.
     std::uint64_t peer_session = 0;
+    // What the hello with peer_session states.
+    CipherCosts peer_ciphers{};
     // Packet number of the next hello under own_session.
     std::uint64_t next_number = 0;
     // Attempts since the handshake started: hellos, and from the third on ladders of them.
@@ -44,6 +47,7 @@ struct HandshakeState {
     struct Candidate {
         std::uint64_t own_session = 0;
         std::uint64_t peer_session = 0;
+        CipherCosts peer_ciphers{};
         std::uint64_t next_number = 0;  // of the next hello under own_session
         bool answer_due = false;
     };

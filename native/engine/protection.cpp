@@ -1,5 +1,5 @@
-// Key derivation, and the choice of library. Packets are sealed in protection_openssl.cpp and
-// protection_ipsec_mb.cpp.
+// Key derivation, and the choice of library. Packets are sealed in protection_openssl.cpp, protection_ipsec_mb.cpp and
+// protection_aegis.cpp.
 #include "engine/protection.hpp"
 
 #include <openssl/core_names.h>
@@ -18,14 +18,8 @@ namespace {
 
 constexpr std::string_view hkdf_salt = "dlcp v1";
 
-bool ipsec_mb_is_there() {
-    static const bool there = make_ipsec_mb_packet_key(PacketKeyBytes{}) != nullptr;
-    return there;
-}
-
-// label || job || low_rank || high_rank || low_session || high_session || source_rank || epoch [|| incarnation]
 std::string derivation_info(const KeyScope& scope) {
-    std::array<std::uint8_t, 41> numbers;
+    std::array<std::uint8_t, 49> numbers;
     wire::store32(numbers.data(), scope.job);
     wire::store32(numbers.data() + 4, scope.low_rank);
     wire::store32(numbers.data() + 8, scope.high_rank);
@@ -35,7 +29,10 @@ std::string derivation_info(const KeyScope& scope) {
     numbers[32] = scope.epoch;
     std::string info(scope.label);
     wire::store64(numbers.data() + 33, scope.incarnation);
-    info.append(reinterpret_cast<const char*>(numbers.data()), scope.incarnation != 0 ? 41 : 33);
+    wire::store32(numbers.data() + 41, scope.low_ciphers.word);
+    wire::store32(numbers.data() + 45, scope.high_ciphers.word);
+    const bool ciphers = (scope.low_ciphers.word | scope.high_ciphers.word) != 0;
+    info.append(reinterpret_cast<const char*>(numbers.data()), ciphers ? 49 : scope.incarnation != 0 ? 41 : 33);
     return info;
 }
 
@@ -59,10 +56,14 @@ std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, CryptoLibr
         case CryptoLibrary::ipsec_mb: return make_ipsec_mb_packet_key(key);
         case CryptoLibrary::fastest: break;
     }
-    return ipsec_mb_is_there() ? make_ipsec_mb_packet_key(key) : make_openssl_packet_key(key);
+    return ipsec_mb_cost() != 0 ? make_ipsec_mb_packet_key(key) : make_openssl_packet_key(key);
 }
 
-std::string_view fastest_crypto_library() { return ipsec_mb_is_there() ? "ipsec-mb" : "openssl"; }
+std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, Cipher cipher, CryptoLibrary library) {
+    return cipher == Cipher::aegis_128x2 ? make_aegis_packet_key(key) : make_packet_key(key, library);
+}
+
+std::string_view fastest_crypto_library() { return ipsec_mb_cost() != 0 ? "ipsec-mb" : "openssl"; }
 
 PacketKeyBytes derive_packet_key(const JobKeyBytes& job_key, const KeyScope& scope) {
     const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(EVP_KDF_CTX_new(hkdf()));

@@ -6,7 +6,9 @@
 // twice, because numbers keep counting across epochs.
 #pragma once
 
+#include <cassert>
 #include <memory>
+#include <optional>
 
 #include "engine/config.hpp"
 #include "engine/protection.hpp"
@@ -20,6 +22,7 @@ public:
         std::uint32_t peer_rank = 0;
         std::uint64_t own_session = 0;
         std::uint64_t peer_session = 0;
+        CipherCosts peer_ciphers{};  // have one in common with this endpoint's: others' hellos are refused
     };
 
     SessionKeys() = default;
@@ -78,7 +81,12 @@ private:
         scope.source_rank = source;
         scope.epoch = epoch;
         scope.incarnation = config.incarnation;
-        return make_packet_key(derive_packet_key(*config.job_key, scope), config.crypto_library);
+        const CipherCosts own_ciphers = offered_ciphers(config.cipher, config.crypto_library);
+        scope.low_ciphers = own_low ? own_ciphers : scope_.peer_ciphers;
+        scope.high_ciphers = own_low ? scope_.peer_ciphers : own_ciphers;
+        const std::optional<Cipher> cipher = session_cipher(own_ciphers, scope_.peer_ciphers);
+        assert(cipher);
+        return make_packet_key(derive_packet_key(*config.job_key, scope), *cipher, config.crypto_library);
     }
 
     Scope scope_;

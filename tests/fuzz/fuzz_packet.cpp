@@ -306,6 +306,7 @@ private:
                 frame[0] = static_cast<std::uint8_t>(wire::FrameType::hello);
                 wire::store16(frame + 2, wire::frame_prefix_bytes + wire::hello_body_bytes);
                 wire::store32(frame + 4 + 16, 1);  // to us
+                wire::store32(frame + 4 + 28, offered_ciphers(config_.cipher, config_.crypto_library).word);
                 if (frame[4] % 4 < 2) wire::store64(frame + 4 + 8, sessions_[1]);
                 if (frame[4] % 4 == 2) wire::store64(frame + 4 + 8, heard_[h.source_rank]);
                 // Mostly the id that was said before, so that the exchange goes on.
@@ -350,6 +351,7 @@ private:
             scope.high_session = rank == 0 ? victims : theirs;
             scope.source_rank = rank;
             scope.epoch = d.header.key_epoch;
+            scope.low_ciphers = scope.high_ciphers = offered_ciphers(config_.cipher, config_.crypto_library);
         }
         const auto key = make_packet_key(derive_packet_key(*config_.job_key, scope), CryptoLibrary::openssl);
         if (config_.encrypt && d.header.type != wire::Type::hello) {

@@ -80,7 +80,7 @@ def frame_line(frame: twin.Frame) -> str:
             return (
                 f"{name} own_session={frame.own_session} echo_session={frame.echo_session} "
                 f"destination_rank={frame.destination_rank} max_datagram_bytes={frame.max_datagram_bytes} "
-                f"received_datagram_bytes={frame.received_datagram_bytes} flags={frame.flags}"
+                f"received_datagram_bytes={frame.received_datagram_bytes} flags={frame.flags} ciphers={frame.ciphers}"
             )
         case twin.Piece():
             return (

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from tests.support.aegis_twin import NONCE_BYTES, Aegis128X2
+
 VERSION = 2
 HEADER_BYTES = 64
 SHORT_HEADER_BYTES = 32
@@ -257,7 +259,7 @@ FIXED_BODY_BYTES = {
     "demand": 8,
     "grant": 8,
     "close": 4,
-    "hello": 28,
+    "hello": 32,
     "piece": 12,
 }
 
@@ -340,6 +342,7 @@ class Hello:
     max_datagram_bytes: int
     received_datagram_bytes: int
     flags: int = 0
+    ciphers: int = 0
 
 
 @dataclass(frozen=True)
@@ -399,8 +402,8 @@ def write_frame(frame: Frame) -> bytes:
             body = struct.pack(">Q", total)
         case Close(reason):
             body = struct.pack(">B3x", reason)
-        case Hello(own, echo, rank, most, received_bytes, hello_flags):
-            body = struct.pack(">QQIHHI", own, echo, rank, most, received_bytes, hello_flags)
+        case Hello(own, echo, rank, most, received_bytes, hello_flags, ciphers):
+            body = struct.pack(">QQIHHII", own, echo, rank, most, received_bytes, hello_flags, ciphers)
         case Piece(number, datagram_bytes, offset, data, flags):
             body = struct.pack(">QHH", number, datagram_bytes, offset) + data
         case Miscounted():
@@ -450,7 +453,7 @@ def _read_body(name: str, flags: int, body: bytes) -> Frame:
         fits = offset + len(rest) <= datagram_bytes
         return Piece(number, datagram_bytes, offset, rest, flags) if fits else Miscounted(name)
     assert name == "hello"
-    return Hello(*struct.unpack(">QQIHHI", fixed))
+    return Hello(*struct.unpack(">QQIHHII", fixed))
 
 
 def parse_frames(payload: bytes) -> tuple[list[Frame], bool]:
@@ -487,6 +490,9 @@ class KeyScope:
     high_session: int = 0
     source_rank: int = 0
     epoch: int = 0
+    incarnation: int = 0
+    low_ciphers: int = 0
+    high_ciphers: int = 0
 
 
 def derive_packet_key(job_key: bytes, scope: KeyScope) -> bytes:
@@ -501,36 +507,50 @@ def derive_packet_key(job_key: bytes, scope: KeyScope) -> bytes:
         scope.source_rank,
         scope.epoch,
     )
+    if scope.low_ciphers or scope.high_ciphers:
+        info += struct.pack(">QII", scope.incarnation, scope.low_ciphers, scope.high_ciphers)
+    elif scope.incarnation:
+        info += struct.pack(">Q", scope.incarnation)
     return HKDF(hashes.SHA256(), length=16, salt=b"dlcp v1", info=info).derive(job_key)
 
 
-def _nonce(packet_number: int) -> bytes:
-    return bytes(4) + packet_number.to_bytes(8, "big")
+CIPHERS: dict[str, tuple[type[AESGCM] | type[Aegis128X2], int]] = {
+    "aes_128_gcm": (AESGCM, 12),
+    "aegis_128x2": (Aegis128X2, NONCE_BYTES),
+}
+"""By name: what protects a packet, and the bytes of its nonce."""
+
+
+def _cipher(name: str, key: bytes, packet_number: int) -> tuple[AESGCM | Aegis128X2, bytes]:
+    make, nonce_bytes = CIPHERS[name]
+    return make(key), packet_number.to_bytes(nonce_bytes, "big")
 
 
 def _authenticated_header(header: bytes) -> bytes:
     return header[:2] + bytes([header[2] & ~TRIMMED]) + header[3:]
 
 
-def seal(key: bytes, header: Header, payload: bytes) -> bytes:
+def seal(key: bytes, header: Header, payload: bytes, cipher: str = "aes_128_gcm") -> bytes:
     """The whole datagram, protected as the header's flags say."""
     if not header.flags & AUTHENTICATED:
         return write(header) + payload
-    head, nonce = _authenticated_header(write(header)), _nonce(header.packet_number)
+    head = _authenticated_header(write(header))
+    sealer, nonce = _cipher(cipher, key, header.packet_number)
     if header.flags & ENCRYPTED:
-        return write(header) + AESGCM(key).encrypt(nonce, payload, head)
-    return write(header) + payload + AESGCM(key).encrypt(nonce, b"", head + payload)
+        return write(header) + sealer.encrypt(nonce, payload, head)
+    return write(header) + payload + sealer.encrypt(nonce, b"", head + payload)
 
 
-def unseal(key: bytes, datagram: Datagram) -> bytes | None:
+def unseal(key: bytes, datagram: Datagram, cipher: str = "aes_128_gcm") -> bytes | None:
     """The payload if the tag is right, else None."""
     if datagram.payload is None or datagram.tag is None:
         return None
-    head, nonce = _authenticated_header(datagram.header_bytes), _nonce(datagram.header.packet_number)
+    head = _authenticated_header(datagram.header_bytes)
+    opener, nonce = _cipher(cipher, key, datagram.header.packet_number)
     try:
         if datagram.header.flags & ENCRYPTED:
-            return AESGCM(key).decrypt(nonce, datagram.payload + datagram.tag, head)
-        AESGCM(key).decrypt(nonce, datagram.tag, head + datagram.payload)
+            return opener.decrypt(nonce, datagram.payload + datagram.tag, head)
+        opener.decrypt(nonce, datagram.tag, head + datagram.payload)
     except InvalidTag:
         return None
     return datagram.payload

@@ -139,7 +139,9 @@ def as_twin(frame: Packet) -> twin.Frame | None:
         case layer.DLCPHello():
             sizes = frame.max_datagram_bytes, frame.received_datagram_bytes
             sessions = frame.own_session, frame.echo_session
-            return twin.Hello(*sessions, frame.destination_rank, *sizes, int(frame.hello_flags))
+            return twin.Hello(
+                *sessions, frame.destination_rank, *sizes, int(frame.hello_flags), frame.ciphers
+            )
         case layer.DLCPPiece():
             numbers = frame.packet_number, frame.datagram_bytes, frame.offset
             return twin.Piece(*numbers, frame.data, int(frame.flags))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import vectors
 from tests.support import wire_twin as twin
+from tests.support.aegis_twin import Aegis128X2
 from tests.vectors import generate
 
 U8, U16, U32, U64 = (st.integers(0, 2**n - 1) for n in (8, 16, 32, 64))
@@ -39,7 +40,7 @@ any_frame = st.one_of(
     st.builds(twin.Cancel, U32),
     st.builds(twin.Total, st.sampled_from(twin.TOTALS), U64),
     st.builds(twin.Close, U8),
-    st.builds(twin.Hello, U64, U64, U32, U16, U16, U32),
+    st.builds(twin.Hello, U64, U64, U32, U16, U16, U32, U32),
     st.builds(
         lambda number, offset, data, more, flags: twin.Piece(number, offset + len(data) + more, offset, data, flags),
         U64, U8, st.binary(max_size=20), U8, st.integers(0, 1),
@@ -263,6 +264,19 @@ def test_sealed_packet_with_a_flipped_bit_does_not_open(
         assert twin.unseal(KEY, parsed) is None
 
 
+def test_aegis_twin_gives_the_published_vectors() -> None:
+    """draft-irtf-cfrg-aegis-aead-18, AEGIS-128X2: test vectors 1 and 2."""
+    cipher, nonce = Aegis128X2(bytes(range(16))), bytes(range(16, 32))
+    assert cipher.encrypt(nonce, b"", b"").hex() == "63117dc57756e402819a82e13eca8379"
+    text = (
+        "5795544301997f93621b278809d6331b3bfa6f18e90db12c4aa35965b5e98c5fc6fb4e54bcb6111842c20637252eff74"
+        "7cb3a8f85b37de80919a589fe0f24872bc926360696739e05520647e390989e1eb5fd42f99678a0276a498f8c454761c"
+        "9d6aacb647ad56be62b29c22cd4b5761b38f43d5a5ee062f"
+    )
+    plain, associated = bytes([4, 5, 6, 7]) * 30, bytes([1, 2, 3, 4]) * 2
+    assert cipher.encrypt(nonce, plain, associated).hex() == text + "1aebc200804f405cab637f2adebb6d77"
+
+
 def test_packet_key_differs_in_every_part_of_its_scope() -> None:
     scope = twin.KeyScope("packet", 1, 2, 3, 4, 5, 6, 7)
     others = [dataclasses.replace(scope, label="hello")] + [
@@ -271,4 +285,4 @@ def test_packet_key_differs_in_every_part_of_its_scope() -> None:
         if f.name != "label"
     ]
     keys = {twin.derive_packet_key(bytes(32), s) for s in [scope, *others]}
-    assert len(keys) == 1 + len(others) == 9
+    assert len(keys) == 1 + len(others) == 12

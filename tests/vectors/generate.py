@@ -365,7 +365,7 @@ def frames() -> str:
 
     words = (0x8000000000000001, 0x0123456789ABCDEF, U64, 0)
     ack = twin.Ack(1000, 12_345, 67_890, 1 << 21, 17, words)
-    hello = twin.Hello(0x0102030405060708, 0x1112131415161718, 42, 1472, 1500, 1)
+    hello = twin.Hello(0x0102030405060708, 0x1112131415161718, 42, 1472, 1500, 1, 0x321E)
     written("no frames")
     written("ack", ack)
     written("ack with marks", dataclasses.replace(ack, ce=(1, 0, 2, U64)))
@@ -385,7 +385,7 @@ def frames() -> str:
         written(kind, twin.Total(kind, 0x0102030405060708))
     written("close", twin.Close(255))
     written("hello", hello)
-    written("hello at its largest", twin.Hello(U64, U64, U32, U16, U16, U32))
+    written("hello at its largest", twin.Hello(U64, U64, U32, U16, U16, U32, U32))
     written("piece", twin.Piece(0x0102030405060708, 1472, 1184, b"\1\2\3"))
     written("piece of a virtual packet", twin.Piece(U64, U16, U16 - 4, bytes(4), 1))
     written("piece without bytes", twin.Piece(9, 100, 100, b""))
@@ -467,16 +467,22 @@ def protected() -> str:
     packet_scope = twin.KeyScope("packet", 0x11223344, 3, 7, 0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 7, 0)
     hello_scope = twin.KeyScope("hello", 0x11223344, 7, 3, 0xF1F2F3F4F5F6F7F8, 0, 7, 0)
 
-    def add(name: str, scope: twin.KeyScope, header: twin.Header, flip: int | None = None) -> None:
+    def add(
+        name: str,
+        scope: twin.KeyScope,
+        header: twin.Header,
+        flip: int | None = None,
+        cipher: str = "aes_128_gcm",
+    ) -> None:
         key = twin.derive_packet_key(job_key, scope)
         payload = pattern(header.payload_bytes)
-        datagram = twin.seal(key, header, payload)
+        datagram = twin.seal(key, header, payload, cipher)
         if flip is not None:
             at, bit = divmod(flip, 8)
             datagram = datagram[:at] + bytes([datagram[at] ^ 1 << bit]) + datagram[at + 1 :]
         parsed = twin.parse(datagram)
         assert isinstance(parsed, twin.Datagram), (name, parsed)
-        opened = twin.unseal(key, parsed)
+        opened = twin.unseal(key, parsed, cipher)
         assert opened == (payload if flip is None else None), name
         records.append(
             [
@@ -484,6 +490,7 @@ def protected() -> str:
                 ("job_key", job_key.hex()),
                 *((f.name, str(getattr(scope, f.name))) for f in dataclasses.fields(scope)),
                 ("packet_key", key.hex()),
+                ("cipher", cipher),
                 ("packet_number", str(parsed.header.packet_number)),
                 ("plain", payload.hex()),
                 ("bytes", datagram.hex()),
@@ -527,8 +534,24 @@ def protected() -> str:
         frame = twin.write_frame(twin.Hello(hello_scope.low_session, 0, 3, 1472, 0))
         hello = dataclasses.replace(HELLO, flags=flags, payload_bytes=len(frame))
         add(f"{word} hello", hello_scope, hello)
+        ciphers = dataclasses.replace(packet_scope, low_ciphers=0x0000321E, high_ciphers=0x000032AF)
+        for n in (0, 1, 31, 32, 63, 64, 65, 255, 1392):
+            add(f"{word} {n} bytes with AEGIS", ciphers, block(n, flags), cipher="aegis_128x2")
+        short = dataclasses.replace(SHORT, flags=flags, payload_bytes=100, key_epoch=0)
+        add(f"{word} short with AEGIS", ciphers, short, cipher="aegis_128x2")
+        last = block(8, flags, packet_number=U64)
+        add(f"{word} last packet with AEGIS", ciphers, last, cipher="aegis_128x2")
+        add(f"{word} payload damaged with AEGIS", ciphers, header, 64 * 8 + 3, "aegis_128x2")
+        add(f"{word} tag damaged with AEGIS", ciphers, header, 87 * 8 + 7, "aegis_128x2")
+        add(f"{word} ciphers", ciphers, block(8, flags))
     limits = twin.KeyScope("packet", U32, 0, U32, U64, U64, U32, 255)
-    add("scope at its largest", limits, block(8, twin.AUTHENTICATED, key_epoch=255))
+    for more, numbers in (
+        ("", {}),
+        (", incarnation", {"incarnation": U64}),
+        (", ciphers", {"incarnation": U64, "low_ciphers": U32, "high_ciphers": U32}),
+    ):
+        scope = dataclasses.replace(limits, **numbers)
+        add(f"scope at its largest{more}", scope, block(8, twin.AUTHENTICATED, key_epoch=255))
 
     return vectors.dump(
         "Protected packets. `packet_key` derives from `job_key` and the lines between (protection.hpp).\n"

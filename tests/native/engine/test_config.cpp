@@ -69,6 +69,7 @@ TEST_CASE("config: edges of the ranges") {
     CHECK(accepted([](auto& c) { c.dscp[7] = 63; }));
     CHECK_FALSE(accepted([](auto& c) { c.congestion = static_cast<CongestionAlgorithm>(3); }));
     CHECK_FALSE(accepted([](auto& c) { c.crypto_library = static_cast<CryptoLibrary>(3); }));
+    CHECK_FALSE(accepted([](auto& c) { c.cipher = static_cast<CipherChoice>(3); }));
 }
 
 TEST_CASE("config: encryption needs a key") {
@@ -84,6 +85,15 @@ TEST_CASE("config: a crypto library that is not there is refused") {
     const std::string text = complaint([](auto& c) { c.crypto_library = CryptoLibrary::ipsec_mb; });
     const bool is_there = make_packet_key({}, CryptoLibrary::ipsec_mb) != nullptr;
     CHECK(text == (is_there ? "" : "crypto_library is ipsec_mb, which is not there; accepted: fastest, openssl"));
+}
+
+TEST_CASE("config: a cipher that this endpoint cannot use is refused") {
+    const bool is_there = make_packet_key({}, Cipher::aegis_128x2, CryptoLibrary::fastest) != nullptr;
+    CHECK((complaint([](auto& c) { c.cipher = CipherChoice::aegis_128x2; }) == "") == is_there);
+    CHECK(complaint([](auto& c) {
+              c.cipher = CipherChoice::aegis_128x2;
+              c.crypto_library = CryptoLibrary::openssl;
+          }).starts_with("cipher is aegis_128x2 and crypto_library is not fastest"));
 }
 
 TEST_CASE("config: line_rate and credit need a line rate") {

@@ -528,6 +528,41 @@ TEST_CASE("endpoint pair: another key, or none, is nobody") {
     CHECK(world.failure() == "");
 }
 
+TEST_CASE("endpoint pair: a session has a cipher that both ends allow, or does not start") {
+    const bool aegis = offered_ciphers(CipherChoice::aegis_128x2, CryptoLibrary::fastest) != CipherCosts{};
+    const auto with = [](CipherChoice cipher, bool encrypt) {
+        EndpointConfig config = keyed_config(encrypt);
+        config.crypto_library = CryptoLibrary::fastest;
+        config.cipher = cipher;
+        return config;
+    };
+    for (const bool encrypt : {false, true}) {
+        CAPTURE(encrypt);
+        if (aegis) run({.config = with(CipherChoice::aegis_128x2, encrypt), .messages = {message(100'000)}});
+        run({.config = with(CipherChoice::aes_128_gcm, encrypt), .messages = {message(100'000)}});
+    }
+    // Of ends with different settings.
+    for (const CipherChoice other : {CipherChoice::any, CipherChoice::aegis_128x2}) {
+        if (other == CipherChoice::aegis_128x2 && !aegis) {
+            MESSAGE("skipped: libaegis is not on this machine: ends without a common cipher");
+            continue;
+        }
+        const bool common = other == CipherChoice::any;
+        World world(1);
+        world.add_host(with(CipherChoice::aes_128_gcm, false));
+        world.add_host(with(other, false));
+        world.connect(0, 1);
+        world.connect(1, 0);
+        world.allowed.timeouts = !common;
+        world.run_until(Time{0} + milliseconds(500));
+        CHECK(world.established(0, 1) == common);
+        CHECK(world.established(1, 0) == common);
+        CHECK((world.counters(0).no_common_cipher == 0) == common);
+        CHECK((world.counters(1).no_common_cipher == 0) == common);
+        CHECK(world.failure() == "");
+    }
+}
+
 TEST_CASE("endpoint pair: endpoints of one incarnation exchange messages") {
     EndpointConfig config = keyed_config();
     config.incarnation = 0xfedcba9876543210;

@@ -106,7 +106,8 @@ std::string line(const Frame& frame) {
             return name + field("own_session", h.own_session) + field("echo_session", h.echo_session) +
                    field("destination_rank", h.destination_rank) +
                    field("max_datagram_bytes", h.max_datagram_bytes) +
-                   field("received_datagram_bytes", h.received_datagram_bytes) + field("flags", h.flags);
+                   field("received_datagram_bytes", h.received_datagram_bytes) + field("flags", h.flags) +
+                   field("ciphers", h.ciphers);
         }
         case FrameType::piece: {
             wire::Piece piece;
@@ -226,15 +227,16 @@ const std::vector<RoundTrip>& round_trips() {
          [](FrameWriter& w) { return w.put_total(FrameType::grant, UINT64_MAX); }},
         {"close reason=6", 4, [](FrameWriter& w) { return w.put_close(6); }},
         {"hello own_session=72623859790382856 echo_session=18446744073709551615 destination_rank=16909060 "
-         "max_datagram_bytes=258 received_datagram_bytes=772 flags=3",
-         28,
+         "max_datagram_bytes=258 received_datagram_bytes=772 flags=3 ciphers=84281096",
+         32,
          [](FrameWriter& w) {
              return wire::write_hello(w, {.own_session = 0x0102030405060708,
                                           .echo_session = UINT64_MAX,
                                           .destination_rank = 0x01020304,
                                           .max_datagram_bytes = 0x0102,
                                           .received_datagram_bytes = 0x0304,
-                                          .flags = 3});
+                                          .flags = 3,
+                                          .ciphers = 0x05060708});
          }},
     };
     return table;
