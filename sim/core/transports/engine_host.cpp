@@ -37,7 +37,10 @@ std::uint32_t EngineHost::pull(Domain& domain) {
     dlcp_packet out;
     out.head = head;
     // One at a time: what leaves next is decided when the link is free.
-    if (endpoint.poll_transmit(time(domain), {&out, 1}) == 0) return none;
+    if (endpoint.poll_transmit(time(domain), {&out, 1}) == 0) {
+        arm(domain);  // the pacer says from when on there is more
+        return none;
+    }
 
     const bool is_virtual = (out.flags & DLCP_PACKET_VIRTUAL) != 0;
     const std::uint32_t copied = is_virtual ? 0 : out.body_bytes;
