@@ -37,6 +37,12 @@ TEST_CASE("rtt estimator: the floor keeps a steady path from timing out at once"
     CHECK(rtt.timeout(microseconds(200)) == microseconds(200));
 }
 
+TEST_CASE("rtt estimator: on a long path that was even for a while an eighth more is not overdue") {
+    RttEstimator rtt;
+    for (int i = 0; i < 100; ++i) rtt.sample(milliseconds(100));
+    CHECK(rtt.timeout(microseconds(200)) == milliseconds(100) + milliseconds(100) / 8);
+}
+
 TEST_CASE("rtt estimator: a sample is at least a nanosecond") {
     RttEstimator rtt;
     rtt.sample(nanoseconds(-5));
