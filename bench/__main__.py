@@ -40,6 +40,7 @@ MODULES = {
     "ddp": "ddp",
     "gradient_overhead": "gradient_overhead",
     "layer_order": "layer_order",
+    "layer_norms": "layer_norms",
     "gradient_lab": "gradient_lab",
     "time_to_loss": "time_to_loss",
     "varying_links": "varying_links",

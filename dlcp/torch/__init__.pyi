@@ -20,3 +20,5 @@ from dlcp.torch.precision import all_reduce as all_reduce
 from dlcp.torch.precision import reduce_scatter as reduce_scatter
 from dlcp.torch.process_group import ProcessGroup as ProcessGroup
 from dlcp.torch.registration import register as register
+from dlcp.torch.trust_ratio import LAMB as LAMB
+from dlcp.torch.trust_ratio import LARS as LARS
