@@ -1,13 +1,13 @@
 // Packet protection by AEGIS-128X2 (draft-irtf-cfrg-aegis-aead-18) of libaegis: as fast with VAES on AVX2 as with
 // AVX-512, on processors of either maker, and fast on ARM.
 //
-// Loaded at run time. Only the functions over whole packets are used: they take plain bytes, so no layout of the library
-// is compiled in. Authentication alone is AEGIS with an empty text, as GMAC is GCM with one. A payload that does not
-// follow its header is copied behind it first.
+// Loaded at run time. Only the functions over whole packets are used: they take plain bytes, so no layout of the
+// library is compiled in. Authentication alone is AEGIS with an empty text, as GMAC is GCM with one. A payload that
+// does not follow its header is copied behind it first.
 //
-// Rejected alternatives, by the time for 64 + 1408 bytes (Xeon at 3.6 GHz; this takes 96 ns, and 16 more for a copy). The
-// functions for a MAC in parts take 109 to 115 ns and need the size of the library's state. AEGIS-128L takes 115 ns; so
-// does encryption to nowhere. libsodium has 128L only with tags of 32 bytes.
+// Rejected alternatives, by the time for 64 + 1408 bytes (Xeon at 3.6 GHz; this takes 96 ns, and 16 more for a
+// copy). The functions for a MAC in parts take 109 to 115 ns and need the size of the library's state. AEGIS-128L
+// takes 115 ns; so does encryption to nowhere. libsodium has 128L only with tags of 32 bytes.
 #include <dlfcn.h>
 #include <openssl/crypto.h>
 #ifdef __aarch64__
@@ -104,8 +104,8 @@ std::uint8_t processor_cost() {
 #endif
 }
 
-// Whether the library gives what draft-irtf-cfrg-aegis-aead-18 has as test vector 2 of AEGIS-128X2. OpenSSL has no AEGIS
-// to compare with.
+// Whether the library gives what draft-irtf-cfrg-aegis-aead-18 has as test vector 2 of AEGIS-128X2. OpenSSL has no
+// AEGIS to compare with.
 bool gives_the_published_vector(const Functions& functions) {
     PacketKeyBytes key;
     AegisNonce nonce;

@@ -1,6 +1,6 @@
-// Packet protection against a slow, obvious GCM and HKDF written here. The slow ones answer to published
-// vectors (their nonces and lengths are free, a packet's are not); the shipped ones answer to the slow ones,
-// and to each other on 10,000 seeded packets. AEGIS answers to golden vectors (test_wire.cpp), whose oracle is in Python.
+// Packet protection against a slow, obvious GCM and HKDF written here. The slow ones answer to published vectors
+// (their nonces and lengths are free, a packet's are not); the shipped ones answer to the slow ones, and to each
+// other on 10,000 seeded packets. AEGIS answers to golden vectors (test_wire.cpp), whose oracle is in Python.
 #include <doctest/doctest.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
