@@ -130,7 +130,8 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     m.released = false;
     m.next_same_tag = UINT32_MAX;
     m.gated = c.gated;
-    m.eager_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(config_.eager.value, UINT32_MAX));
+    m.eager_bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(peer->stretched(config_.eager).value, UINT32_MAX));
     m.unit_bytes = c.unit_bytes;
     m.reset(block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);

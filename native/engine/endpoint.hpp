@@ -221,6 +221,7 @@ private:
     void handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& datagram);
     void handle_hello_in_session(Peer& peer, const HelloArrival& arrival);
     void handle_hello_without_session(Peer& peer, const HelloArrival& arrival);
+    void measure_handshake(Time now, Peer& peer, bool connecting) const;
     static void note_channel(Peer& peer, const HelloArrival& arrival);
     static void sample_hello(Peer& peer, const HelloArrival& arrival);
     bool proves(SessionKeys& keys, const wire::Datagram& datagram);

@@ -24,6 +24,9 @@ namespace {
 // Hellos of this endpoint's own limit before the ladder: the first may have come before the peer listens.
 constexpr std::uint32_t largest_attempts = 2;
 
+// Half around the earth in glass and back, and as much for detours: no hello is answered later.
+constexpr Duration longest_plausible = milliseconds(400);
+
 // Hellos that use path 0 before other paths are tried.
 constexpr std::uint32_t first_path_attempts = 3;
 
@@ -307,9 +310,7 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
     note_channel(peer, arrival);
     if (hello.echo_session == handshake.own_session) {
         const bool connecting = peer.state == PeerState::State::connecting;
-        if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
-        if (connecting && handshake.attempts == 1) peer.rtt.sample(arrival.now - handshake.sent_at);
-        if (!connecting && handshake.answers == 1) peer.rtt.sample(arrival.now - handshake.answered_at);
+        measure_handshake(arrival.now, peer, connecting);
         peer.address =
             handshake.channel_session == handshake.peer_session ? handshake.channel : *arrival.packet.address;
         // What both ends and the path carry: our hello's size if the peer says it came through, else what came here.
@@ -321,6 +322,18 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
         handshake.answer_due |= !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
     }
     handshake.answer_due |= !(hello.flags & wire::hello_flag_answer);
+}
+
+// The round trip of the handshake. If hellos were repeated it is not known which one is answered: the estimate is then such
+// that the first packets do not time out where it was the first.
+void Endpoint::measure_handshake(Time now, Peer& peer, bool connecting) const {
+    const HandshakeState& handshake = peer.handshake;
+    const Duration longest = now - (connecting ? handshake.sent_at : handshake.answered_at);
+    if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
+    if ((connecting ? handshake.attempts : handshake.answers) == 1)
+        peer.rtt.sample(longest);
+    else if (!peer.rtt.measured())  // it times out after three times the estimate
+        peer.rtt = RttEstimator(std::max(config_.initial_rtt, std::min(longest, longest_plausible) / 2));
 }
 
 // Packets of this hello's session use this channel from now on.
@@ -341,8 +354,7 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
     if (handshake.candidate_answer_due() || handshake.answer_due) {
         const bool candidate = handshake.candidate_answer_due();
-        handshake.answered_at = now;
-        ++handshake.answers;
+        if (handshake.answers++ == 0) handshake.answered_at = now;
         write_hello(now, peer, {.answers = true, .candidate = candidate, .bytes = take_answer_size(peer)}, slot);
         (candidate ? handshake.candidate->answer_due : handshake.answer_due) = !handshake.answer_sizes.empty();
         return true;
@@ -354,7 +366,7 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     handshake.due = hello_size(peer, ++handshake.rung) != 0;
     if (handshake.due) return true;
     handshake.rung = 0;
-    handshake.sent_at = now;
+    if (handshake.attempts == 0) handshake.sent_at = now;
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
     handshake.at = now + std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
     arm(peer);

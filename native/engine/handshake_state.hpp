@@ -30,12 +30,12 @@ struct HandshakeState {
     std::uint32_t rung = 0;
     // When to send a hello again; time_never: not at all.
     Time at = time_never;
-    // When the last hello left that was not an answer.
+    // When the first hello left that was not an answer.
     Time sent_at{0};
     // The peer asked for an answer, about the session or about the candidate, at this address.
     bool answer_due = false;
     dlcp_address answer_address{};
-    // How many answers have left, and when the last did.
+    // How many answers have left, and when the first did.
     std::uint32_t answers = 0;
     Time answered_at{0};
     // Sizes of the hellos of `heard_session` that are to be answered, each once.

@@ -5,6 +5,7 @@
 // established.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -22,6 +23,9 @@ using OutgoingList = IntrusiveList<OutgoingMessage, &OutgoingMessage::all_link>;
 using IncomingList = IntrusiveList<IncomingMessage, &IncomingMessage::posted_link>;
 
 struct Peer {
+    // A host may leave what has come unread for so long; its buffer is for what comes in that time.
+    static constexpr Duration unread = milliseconds(10);
+
     // Identity. `index`: the place in the endpoint's table, 0 to max_peers - 1. `learned`: the peer spoke first, and
     // `address` is the source of its hello, not an argument of connect(). The handshake and connect() change the
     // address.
@@ -80,6 +84,11 @@ struct Peer {
     bool touched = false;              // touched_: the current batch held a packet from it
     bool sends = false;                // senders_
     Time last_data_at{INT64_MIN / 2};  // when data last came: decides how long it stays in senders_
+
+    // What may be in flight at once where `bytes` may come to wait there: on a long path the rest is on its way.
+    Bytes stretched(Bytes bytes) const {
+        return bytes * static_cast<std::uint64_t>(std::max<std::int64_t>(1, rtt.min().value / unread.value));
+    }
 
     // The session is up and accepts work.
     bool up() const { return session.has_value() && !failing; }

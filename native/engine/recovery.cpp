@@ -99,6 +99,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         newest = n;
     }
     sender.credit = Bytes{ack.credit_bytes};
+    sender.stretched_credit = peer.stretched(sender.credit);
     if (progress) {
         sender.newest_acked.end = std::max(sender.newest_acked.end, newest + 1);
         end_round(peer, newest, sample);

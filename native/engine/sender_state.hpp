@@ -61,6 +61,8 @@ struct SenderState {
     Duration queue_delay{0};
     // Bytes that the peer can buffer from this endpoint, in flight at once, as its last acknowledgement stated it.
     Bytes credit{0};
+    // And what that makes of bytes in flight on a path of this length (Peer::stretched).
+    Bytes stretched_credit{0};
     // Total bytes that the peer has granted in this session (grant frames); only grows.
     Bytes granted{0};
     // Total bytes that this endpoint has asked the peer to grant (demand frames); only grows.
@@ -107,7 +109,8 @@ struct SenderState {
     InFlight under_way() const { return {in_flight, sent_total, granted}; }
     // Most bytes that may be in flight: the lower of congestion control's and the peer's buffer's limit.
     Bytes window(std::uint16_t datagram_bytes) const {
-        return std::min(congestion->window(under_way()), std::max(credit, Bytes{datagram_bytes}));
+        return std::min(congestion->window(under_way()),
+                        std::max({credit, stretched_credit, Bytes{datagram_bytes}}));
     }
     std::uint64_t& lane_end(const SentPacket& packet, std::uint16_t paths_per_class) {
         return lane_acked_end[std::size_t{packet.traffic_class} * paths_per_class + packet.path];

@@ -675,4 +675,23 @@ TEST_CASE("endpoint pair: one seed, one trace") {
     CHECK(hash(1) != hash(2));
 }
 
+// 2 MiB of receive buffer would be 56 Mbit/s. The first packets once counted as lost before any answer could come.
+TEST_CASE("endpoint pair: between continents more is in flight than the peer's host could buffer") {
+    Net net{EndpointConfig{}};
+    for (const std::uint32_t host : {0u, 1u}) {
+        net.network().set_uplink(host, port(1'000'000'000));
+        net.network().set_downlink(host, port(1'000'000'000));
+        net.network().set_way(host, 1 - host, {.delay = milliseconds(150)});
+    }
+    net.connect_all();
+    for (int i = 0; i < 2; ++i) {
+        net.exchange(message(16 << 20));
+        net.finish(seconds(20));
+    }
+    CHECK(took(net.receive(0)) < seconds(3));  // 9 s with windows of the buffer's size
+    CHECK(took(net.receive(1)) < seconds(1));  // 3 s
+    CHECK(net.world.counters(0).repair_packets_sent == 0);
+    net.check();
+}
+
 }  // namespace dlcp::test
