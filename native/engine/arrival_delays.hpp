@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -22,6 +23,11 @@ namespace dlcp {
 // smallest delay: they overtake the queue.
 class ArrivalDelays {
 public:
+    // The peer numbers its paths freely; if it has more than a sender may have, several share a lane.
+    static constexpr std::size_t most_paths = 64;
+    static std::size_t lane(std::uint8_t traffic_class, std::uint16_t path) {
+        return traffic_class * most_paths + path % most_paths;
+    }
     void sample_control(Time now, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
         update_least(now, relative_to_reference(delay_ns));
@@ -33,8 +39,8 @@ public:
         if (count_ < samples_.size()) samples_[count_++] = relative;
         if (lane >= lanes_.size()) lanes_.resize(lane + 1);
         Lane& own = lanes_[lane];
-        if (own.seen) jitter_ += (std::abs(relative - own.latest) - jitter_) / 16;
-        own = {now, relative, true};
+        if (own.at != never) jitter_ += (std::abs(relative - own.latest) - jitter_) / 16;
+        own = {now, relative};
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
     std::uint32_t take_median() {
@@ -56,18 +62,26 @@ public:
         std::int64_t low = relative;
         for (std::size_t i = first; i < std::min(first + count, lanes_.size()); ++i) {
             const Lane& lane = lanes_[i];
-            if (!lane.seen || now - lane.at > memory) continue;
+            if (lane.at == never || now - lane.at > memory) continue;
             most = std::max(most, lane.latest);
             low = std::min(low, lane.latest);
         }
         return {most - relative + (most - low) / 4 + 2 * jitter_};
     }
 
+    // foresight.cpp
+    const void* behind_samples() const { return &samples_ + 1; }
+    void prefetch(std::size_t lane) const {
+        dlcp::prefetch(&samples_[count_ % samples_.size()]);
+        dlcp::prefetch(lanes_.data() + lane);
+    }
+
 private:
+    // Small: each packet of data touches that of its lane, and there is one per path.
+    static constexpr Time never{INT64_MIN};
     struct Lane {
-        Time at{0};
+        Time at = never;
         std::int64_t latest = 0;
-        bool seen = false;
     };
     // How long the smallest delay is remembered; at most twice this. Clocks drift apart by some 50 us/s.
     static constexpr Duration least_epoch = seconds(5);
@@ -99,10 +113,10 @@ private:
         for (Lane& lane : lanes_) lane.latest -= by;
     }
 
-    bool started_ = false;
-    std::uint32_t reference_ = 0;  // all other delays are kept relative to it
     std::array<std::int64_t, 32> samples_{};
     std::size_t count_ = 0;
+    bool started_ = false;
+    std::uint32_t reference_ = 0;  // all other delays are kept relative to it
     std::vector<Lane> lanes_;
     std::int64_t jitter_ = 0;                    // mean change of a lane's delay from one packet to the next
     std::int64_t least_ = 0, least_before_ = 0;  // of any packet, in the current and the previous epoch

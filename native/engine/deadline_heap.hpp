@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -45,6 +46,11 @@ public:
             heap_[at].when = when;
         }
         settle(at);
+    }
+
+    void prefetch() const {
+        dlcp::prefetch(heap_.data());
+        dlcp::prefetch(position_.data());
     }
 
 private:

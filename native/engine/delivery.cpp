@@ -11,9 +11,6 @@ namespace {
 // In a message of several blocks, blocks smaller than any datagram makes are refused: the bitmap would be large.
 constexpr std::uint16_t least_block_bytes = 256;
 
-// Paths distinguished when judging how late a straggler may be: the most that a sender may have.
-constexpr std::size_t most_lanes = 64;
-
 }  // namespace
 
 // Whether there is room for a message without a receive.
@@ -60,8 +57,7 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     const wire::Header& h = d.header;
     ReceiverState& receiver = peer.session->receiver;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
-    // The peer numbers its paths freely; if it has more than a sender may have, several share an entry.
-    receiver.delays.sample_data(now, h.traffic_class * most_lanes + h.path % most_lanes, delay_ns);
+    receiver.delays.sample_data(now, ArrivalDelays::lane(h.traffic_class, h.path), delay_ns);
     peer.last_data_at = now;
 
     const bool describes = h.type == wire::Type::data;
@@ -162,9 +158,9 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
 void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
     m.first_pass_over = true;
     const Peer& peer = *peers_[m.peer];
-    const Duration margin =
-        peer.session->receiver.delays.straggler_margin(now, delay_ns, m.traffic_class * most_lanes, most_lanes,
-                                                       std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    const Duration margin = peer.session->receiver.delays.straggler_margin(
+        now, delay_ns, ArrivalDelays::lane(m.traffic_class, 0), ArrivalDelays::most_paths,
+        std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
     const Duration least = peer.rtt.measured() ? peer.rtt.min() / 4 : Duration{0};
     m.settled_at = std::min(m.settled_at, now + std::max(margin, least));
 }

@@ -29,12 +29,14 @@
 //   timers.cpp      liveness, probes, timers       frame_handlers.cpp what each frame does
 //   path_size.cpp   paths that lose large packets  pieces.cpp         packets larger than the path carries
 //   invariants.cpp  what must always hold          matching.cpp       receives and messages by tag
+//   foresight.cpp   memory asked for ahead of a call
 //
 // Invariant: a part that changes what a peer may send calls `refresh(peer)` or queues it; a part that changes a time
 // calls `arm(peer)`.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,6 +54,7 @@
 #include "engine/packet.h"
 #include "engine/peer.hpp"
 #include "engine/pieces.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/random.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/tag_map.hpp"
@@ -61,7 +64,7 @@ namespace dlcp {
 
 class PacketBuilder;
 
-class Endpoint {
+class alignas(cache_line_bytes) Endpoint {
 public:
     // `config` must have passed validate(). `seed` feeds session ids and path choice; a driver on a
     // real network takes it from the system's entropy, since session ids must not repeat.
@@ -117,6 +120,16 @@ public:
     bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0 || pieces_.pending; }
     bool poll_event(Event& out);
     Time next_deadline() const;
+
+    // A call to come: of handle_packets() with a packet of this header, or of poll_transmit() (nullptr). foresee()
+    // brings the memory of such calls into the cache. It changes nothing, and may be left out (foresight.cpp).
+    struct Foresight {
+        const Endpoint* endpoint;
+        const std::uint8_t* head;
+        const Peer* peer;     // the call's, once found
+        wire::Glance glance;  // at the header, once read
+    };
+    static void foresee(std::span<Foresight> calls);
 
     const Counters& counters() const { return counters_; }
     // Slow; for tests and reports.
@@ -340,6 +353,20 @@ private:
     void handle_grant(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_close(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_piece(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+
+    // foresight.cpp
+    void foresee_own(bool arrival) const;
+    void foresee_tables(bool arrival) const;
+    void foresee_peer(Foresight& call) const;
+    static void foresee_session(Foresight& call);
+    void foresee_places(Foresight& call) const;
+    void foresee_message(Foresight& call) const;
+    void foresee_block(const Foresight& call) const;
+    static const SendQueue& queue_of(const Foresight& call);
+    // The highest class that may have work; only if one has.
+    std::uint32_t next_class() const {
+        return static_cast<std::uint32_t>(std::bit_width(std::uint32_t{ready_classes_})) - 1;
+    }
 
     // pieces.cpp
     static std::size_t piece_bytes(const Peer& peer, bool keyed);

@@ -1,6 +1,7 @@
 // Values by consecutive id: a ring over [base, end), found without hashing.
 //
-// Ids below base are over and forgotten. The ring doubles when the span outgrows it, up to the caller's bound.
+// Ids below base are over and forgotten. The ring doubles when the span outgrows it, up to the caller's bound: its size
+// is a power of two, so that a place is found without a division.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ public:
     std::uint32_t end() const { return end_; }
     std::uint32_t span() const { return end_ - base_; }
     bool contains(std::uint32_t id) const { return id >= base_ && id < end_; }
-    T& operator[](std::uint32_t id) { return items_[id % items_.size()]; }
-    const T& operator[](std::uint32_t id) const { return items_[id % items_.size()]; }
+    T& operator[](std::uint32_t id) { return items_[id & (items_.size() - 1)]; }
+    const T& operator[](std::uint32_t id) const { return items_[id & (items_.size() - 1)]; }
 
     // Makes room up to and including `id` (at or past base), filling with default values.
     void extend(std::uint32_t id) {
@@ -27,10 +28,10 @@ public:
             std::size_t size = items_.size();
             while (id - base_ >= size) size *= 2;
             std::vector<T> larger(size);
-            for (std::uint32_t i = base_; i != end_; ++i) larger[i % size] = items_[i % items_.size()];
+            for (std::uint32_t i = base_; i != end_; ++i) larger[i & (size - 1)] = (*this)[i];
             items_.swap(larger);
         }
-        for (; end_ <= id; ++end_) items_[end_ % items_.size()] = T{};
+        for (; end_ <= id; ++end_) (*this)[end_] = T{};
     }
     // Forgets every id below `base`.
     void advance(std::uint32_t base) {

@@ -13,12 +13,13 @@
 #include "engine/incoming_states.hpp"
 #include "engine/intrusive_list.hpp"
 #include "engine/message_command.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 
 namespace dlcp {
 
-struct IncomingMessage {
+struct alignas(cache_line_bytes) IncomingMessage {
     IncomingState state;
 
     // The receive, once it is posted.

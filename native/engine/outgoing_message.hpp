@@ -21,13 +21,14 @@
 #include "engine/event.hpp"
 #include "engine/intrusive_list.hpp"
 #include "engine/outgoing_states.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 
 namespace dlcp {
 
-class OutgoingMessage {
+class alignas(cache_line_bytes) OutgoingMessage {
 public:
     // Set by the endpoint when the command comes; fixed afterwards.
     std::uint32_t peer = 0;
@@ -123,6 +124,13 @@ public:
     bool abandons_critical() const;
     std::uint32_t budget_bytes() const { return wire::budget_bytes(message_bytes, budget); }
     std::uint32_t bytes_of(const Bitmap& blocks) const;
+
+    // What sending the next block touches.
+    void prefetch() const {
+        prefetch_lines(this, &peer, &importance_);
+        prefetch_lines(this, &all_critical_, &droppable_order_);
+        prefetch_lines(this, &lost_critical_blocks_, &repair_order_);
+    }
 
 private:
     bool droppable_repair_due() const {

@@ -29,8 +29,7 @@ public:
         if (rate_.value_bps == 0) return UINT64_MAX;
         const Duration room = now + allowance_ - std::max(due_, now);
         if (room.value <= 0) return 0;
-        __extension__ using u128 = unsigned __int128;
-        return static_cast<std::uint64_t>(u128(room.value) * rate_.value_bps / 8'000'000'000ULL);
+        return multiply_divide(static_cast<std::uint64_t>(room.value), rate_.value_bps, 8'000'000'000ULL);
     }
     void on_sent(Time now, Bytes bytes) {
         if (rate_.value_bps == 0) return;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -65,6 +66,14 @@ public:
     // 64 packets ending at `newest`, newest in bit 0: the order of the ack frame.
     std::uint64_t received_word(std::uint64_t newest) const { return word(received_, newest); }
     std::uint64_t ce_word(std::uint64_t newest) const { return word(ce_, newest); }
+
+    // What a packet of this number touches; its low bits are enough.
+    void prefetch(std::uint64_t number) const {
+        dlcp::prefetch(&received_[number / 64 % received_.size()]);
+        dlcp::prefetch(&ce_[number / 64 % ce_.size()]);
+        dlcp::prefetch(&refused_);
+        dlcp::prefetch(&has_ce_);
+    }
 
 private:
     static constexpr std::size_t ack_memory = 4;

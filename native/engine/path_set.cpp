@@ -40,6 +40,7 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 void PathSet::reset(std::uint16_t paths) {
     paths_.assign(paths, Path{});
     trials_.assign(paths, Trial{});
+    sent_.assign(paths, 0);
     weights_.assign(paths, full_weight);
     savings_.assign(paths, 0);
     price_ = full_weight;
@@ -165,11 +166,15 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         losses[static_cast<std::size_t>(n++)] = path.loss;
         if (path.rtt > Duration{0}) delays[static_cast<std::size_t>(timed++)] = path.rtt;
     }
-    std::nth_element(losses.begin(), losses.begin() + n / 2, losses.begin() + n);
-    const std::uint32_t normal_loss = losses[static_cast<std::size_t>(n / 2)];
-    // If half of the paths have died, as with one of a switch's two uplinks, the median is that of a dead path.
-    std::nth_element(losses.begin(), losses.begin() + n / 4, losses.begin() + n / 2);
-    const std::uint32_t good_loss = losses[static_cast<std::size_t>(n / 4)];
+    // Mostly nothing is lost, and there is nothing to look for.
+    std::uint32_t normal_loss = 0, good_loss = 0;
+    if (std::any_of(losses.begin(), losses.begin() + n, [](std::uint32_t loss) { return loss != 0; })) {
+        std::nth_element(losses.begin(), losses.begin() + n / 2, losses.begin() + n);
+        normal_loss = losses[static_cast<std::size_t>(n / 2)];
+        // If half of the paths have died, as with one of a switch's two uplinks, the median is that of a dead path.
+        std::nth_element(losses.begin(), losses.begin() + n / 4, losses.begin() + n / 2);
+        good_loss = losses[static_cast<std::size_t>(n / 4)];
+    }
     Duration normal_delay{0};
     if (timed > 0) {
         std::nth_element(delays.begin(), delays.begin() + timed / 2, delays.begin() + timed);
@@ -220,8 +225,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
 std::size_t PathSet::statistics(std::span<PathStatistics> out) const {
     for (std::size_t i = 0; i < paths_.size() && i < out.size(); ++i) {
         const Path& path = paths_[i];
-        out[i] = {static_cast<std::uint16_t>(i),        path.sent, path.acked, path.lost, path.ce,
-                  static_cast<double>(path.loss) / one, path.rtt,  path.up};
+        out[i] = {static_cast<std::uint16_t>(i),        sent_[i], path.acked, path.lost, path.ce,
+                  static_cast<double>(path.loss) / one, path.rtt, path.up};
     }
     return paths_.size();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/counters.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -38,7 +39,7 @@ public:
     // Any path, up or down: when nothing is answered, the path that is up may be the bad one.
     std::uint16_t any(std::uint64_t chance) const { return static_cast<std::uint16_t>(chance % paths_.size()); }
 
-    void on_sent(std::uint16_t path) { ++paths_[path].sent; }
+    void on_sent(std::uint16_t path) { ++sent_[path]; }
     void on_acked(std::uint16_t path, bool ce);
     void on_lost(std::uint16_t path);
     // The header came through: a full queue, not a bad path.
@@ -50,12 +51,18 @@ public:
     // Judges the paths again. Changes are appended to `changes`.
     void update(Time now, Duration round_trip, std::vector<Change>& changes);
 
+    // What choose() and on_sent() touch next, most likely.
+    void prefetch_next() const {
+        prefetch(weights_.data() + turn_);
+        prefetch(savings_.data() + turn_);
+        prefetch(sent_.data() + turn_);
+    }
+
     std::size_t statistics(std::span<PathStatistics> out) const;
 
 private:
-    // One cache line: every packet accesses its path's record twice, and hosts have many paths.
+    // One cache line: every acknowledged packet reads and writes its path's record, and hosts have many paths.
     struct alignas(64) Path {
-        std::uint64_t sent = 0;
         std::uint64_t acked = 0;
         std::uint64_t lost = 0;
         std::uint64_t ce = 0;
@@ -86,7 +93,9 @@ private:
 
     std::vector<Path> paths_;
     std::vector<Trial> trials_;
-    // What every choice iterates over, kept apart and dense. 0 for a path that is down.
+    // What every packet sent touches, kept apart and dense: paths take turns, so the next one is in the cache.
+    std::vector<std::uint64_t> sent_;
+    // 0 for a path that is down.
     std::vector<std::int32_t> weights_;
     std::vector<std::int32_t> savings_;  // earned and not spent, below price_
     std::int32_t price_ = full_weight;   // cost of a packet: the greatest weight

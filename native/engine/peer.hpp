@@ -14,6 +14,7 @@
 #include "engine/incoming_message.hpp"
 #include "engine/lateness.hpp"
 #include "engine/peer_states.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/rtt_estimator.hpp"
 #include "engine/session.hpp"
 
@@ -22,7 +23,7 @@ namespace dlcp {
 using OutgoingList = IntrusiveList<OutgoingMessage, &OutgoingMessage::all_link>;
 using IncomingList = IntrusiveList<IncomingMessage, &IncomingMessage::posted_link>;
 
-struct Peer {
+struct alignas(cache_line_bytes) Peer {
     // A host may leave what has come unread for so long; its buffer is for what comes in that time.
     static constexpr Duration unread = milliseconds(10);
 

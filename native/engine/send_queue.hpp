@@ -43,6 +43,10 @@ public:
         while ((longer >> list & 1) == 0);
         return list;
     }
+    // The first of the shortest; Link::none: there is none.
+    std::uint32_t first() const {
+        return empty() ? Link::none : lists_[static_cast<std::size_t>(std::countr_zero(filled_))].front();
+    }
     const SendList& list(std::uint8_t index) const { return lists_[index]; }
     // A run of this list has left.
     void on_run(const SendList& list) {

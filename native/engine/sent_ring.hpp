@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/packet_window.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -31,12 +32,14 @@ struct SentPacket {
     std::uint16_t path = 0;
     std::uint8_t traffic_class = 0;  // of the queue it travels in
     Loss loss = Loss::none;
-    std::uint16_t saved = 0;  // of `bytes`: what a short header left out
+    std::uint8_t saved = 0;  // of `bytes`: what a short header left out
 
     std::uint16_t datagram_bytes() const { return static_cast<std::uint16_t>(bytes - saved); }
     bool lost() const { return loss != Loss::none; }
     bool is_size_test() const { return message_slot == no_message && block != 0; }
 };
+// Two to a cache line: each packet sent writes one, each acknowledged reads one, by then out of the cache.
+static_assert(sizeof(SentPacket) == 32);
 
 class SentRing {
 public:
@@ -63,36 +66,37 @@ public:
     std::uint64_t push(const SentPacket& packet) {
         if (next_ - oldest_ >= entries_.size()) grow();
         const std::uint64_t number = next_++;
-        entries_[number % entries_.size()] = packet;
-        tracked_[number / 64 % tracked_.size()] |= std::uint64_t{1} << (number % 64);
+        (*this)[number] = packet;
+        word(number) |= std::uint64_t{1} << (number % 64);
         return number;
     }
     bool tracked(std::uint64_t number) const {
-        return number >= oldest_ && number < next_ &&
-               (tracked_[number / 64 % tracked_.size()] >> (number % 64) & 1);
+        return number >= oldest_ && number < next_ && (word(number) >> (number % 64) & 1);
     }
-    SentPacket& operator[](std::uint64_t number) { return entries_[number % entries_.size()]; }
-    const SentPacket& operator[](std::uint64_t number) const { return entries_[number % entries_.size()]; }
-    void resolve(std::uint64_t number) {
-        tracked_[number / 64 % tracked_.size()] &= ~(std::uint64_t{1} << (number % 64));
-    }
+    SentPacket& operator[](std::uint64_t number) { return entries_[number & (entries_.size() - 1)]; }
+    const SentPacket& operator[](std::uint64_t number) const { return entries_[number & (entries_.size() - 1)]; }
+    void resolve(std::uint64_t number) { word(number) &= ~(std::uint64_t{1} << (number % 64)); }
     // First tracked number at or after `from`; next() if there is none.
     std::uint64_t find(std::uint64_t from) const {
         if (from < oldest_) from = oldest_;
         while (from < next_) {
-            const std::uint64_t word = tracked_[from / 64 % tracked_.size()] >> (from % 64);
-            if (word != 0) {
-                from += static_cast<std::uint64_t>(std::countr_zero(word));
+            const std::uint64_t rest = word(from) >> (from % 64);
+            if (rest != 0) {
+                from += static_cast<std::uint64_t>(std::countr_zero(rest));
                 return from < next_ ? from : next_;
             }
             from = (from / 64 + 1) * 64;
         }
         return next_;
     }
+    void prefetch_next() const {
+        prefetch(&(*this)[next_]);
+        prefetch(&word(next_));
+    }
     // Moves `oldest` past resolved packets, and past lost ones too far behind for a late acknowledgement to matter.
     void trim() {
         oldest_ = find(oldest_);
-        while (oldest_ < next_ && entries_[oldest_ % entries_.size()].lost() && next_ - oldest_ > late_width) {
+        while (oldest_ < next_ && (*this)[oldest_].lost() && next_ - oldest_ > late_width) {
             resolve(oldest_);
             oldest_ = find(oldest_);
         }
@@ -103,13 +107,17 @@ private:
     // After this many packets a lost one is no longer watched: a quarter of the window.
     static constexpr std::uint64_t late_width = PacketWindow::width / 4;
 
+    // Both sizes are powers of two: a place is found without a division.
+    std::uint64_t& word(std::uint64_t number) { return tracked_[number / 64 & (tracked_.size() - 1)]; }
+    const std::uint64_t& word(std::uint64_t number) const { return tracked_[number / 64 & (tracked_.size() - 1)]; }
+
     void grow() {
         const std::size_t size = entries_.size();
         std::vector<SentPacket> entries(size * 2);
         std::vector<std::uint64_t> tracked(size * 2 / 64, 0);
         for (std::uint64_t n = find(oldest_); n < next_; n = find(n + 1)) {
-            entries[n % entries.size()] = entries_[n % size];
-            tracked[n / 64 % tracked.size()] |= std::uint64_t{1} << (n % 64);
+            entries[n & (entries.size() - 1)] = (*this)[n];
+            tracked[n / 64 & (tracked.size() - 1)] |= std::uint64_t{1} << (n % 64);
         }
         entries_.swap(entries);
         tracked_.swap(tracked);

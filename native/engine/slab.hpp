@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/prefetch.hpp"
+
 namespace dlcp {
 
 template <class T>
@@ -40,9 +42,14 @@ public:
     }
     std::uint32_t slots() const { return static_cast<std::uint32_t>(generations_.size()); }
     bool in_use(std::uint32_t slot) const { return generations_[slot] & 1; }
+    // Where objects are found, not the objects.
+    void prefetch_table() const {
+        prefetch(chunks_.data());
+        prefetch(generations_.data());
+    }
 
 private:
-    static constexpr std::uint32_t chunk_objects = 64;
+    static constexpr std::uint32_t chunk_objects = 16;
     std::vector<std::unique_ptr<T[]>> chunks_;
     std::vector<std::uint32_t> generations_;
     std::vector<std::uint32_t> free_;

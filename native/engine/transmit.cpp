@@ -186,7 +186,7 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
                                         .bytes = static_cast<std::uint16_t>(datagram),
                                         .path = h.path,
                                         .traffic_class = h.traffic_class,
-                                        .saved = static_cast<std::uint16_t>(saved)});
+                                        .saved = static_cast<std::uint8_t>(saved)});
     ++sender.awaiting;
     packet.write_data(
         run.slots[run.size], peer.address,

@@ -69,18 +69,23 @@ struct Rate {
     friend constexpr auto operator<=>(Rate, Rate) = default;
 };
 
+// a * b / c, rounded down, of 64 bits wherever these hold the product: a division of 128 costs a call. c is not 0.
+constexpr std::uint64_t multiply_divide(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+    std::uint64_t product = 0;
+    if (!__builtin_mul_overflow(a, b, &product)) return product / c;
+    __extension__ using u128 = unsigned __int128;
+    return static_cast<std::uint64_t>(u128{a} * b / c);
+}
+
 // How long `n` bytes take at `r`. A zero rate means "unlimited": no time at all.
 constexpr Duration time_to_send(Bytes n, Rate r) {
     if (r.value_bps == 0) return {0};
-    __extension__ using u128 = unsigned __int128;
-    return {static_cast<std::int64_t>(u128{n.value} * 8'000'000'000ULL / r.value_bps)};
+    return {static_cast<std::int64_t>(multiply_divide(n.value, 8'000'000'000ULL, r.value_bps))};
 }
 
 // What `bytes` per `over` amounts to. `over` must be positive.
 constexpr Rate rate_of(Bytes bytes, Duration over) {
-    __extension__ using u128 = unsigned __int128;
-    return {
-        static_cast<std::uint64_t>(u128{bytes.value} * 8'000'000'000ULL / static_cast<std::uint64_t>(over.value))};
+    return {multiply_divide(bytes.value, 8'000'000'000ULL, static_cast<std::uint64_t>(over.value))};
 }
 
 }  // namespace dlcp

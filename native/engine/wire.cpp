@@ -187,6 +187,16 @@ std::uint32_t block_index_of(const std::uint8_t* header) {
     return load32(header + (is_short ? at_short::block_index : at::block_index));
 }
 
+Glance glance_at(const std::uint8_t* p) {
+    const bool is_short = header_bytes_of(p) == short_header_bytes;
+    return {load32(p + (is_short ? at_short::session : at::session)),
+            load32(p + (is_short ? at_short::packet_number : at::packet_number + 4)),
+            load32(p + (is_short ? at_short::message_id : at::message_id)),
+            block_index_of(p),
+            load16(p + at::path),
+            p[at::traffic_class]};
+}
+
 std::uint16_t encode_deadline(Duration deadline) {
     if (deadline.value <= 0) return 0;
     const auto ns = static_cast<std::uint64_t>(deadline.value);

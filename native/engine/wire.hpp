@@ -167,6 +167,16 @@ constexpr std::uint64_t expand_packet_number(std::uint64_t low, std::uint64_t la
 
 // Which block a written data header names.
 std::uint32_t block_index_of(const std::uint8_t* header);
+// What a header says about the memory that its packet needs, unchecked.
+struct Glance {
+    std::uint32_t session;
+    std::uint32_t packet_number;  // low bits
+    std::uint32_t message_id;
+    std::uint32_t block_index;
+    std::uint16_t path;
+    std::uint8_t traffic_class;
+};
+Glance glance_at(const std::uint8_t* header);
 
 // How many blocks a message has: at least one.
 constexpr std::uint32_t block_count(std::uint32_t message_bytes, std::uint16_t block_bytes) {
