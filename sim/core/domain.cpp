@@ -23,6 +23,7 @@ void Domain::prepare() {
     table_ = state_.routes->first_table();
     grace_ps_ = s.lookahead_ps_;
     target_ = s.domains_.size() == 1 ? s.target() : UINT64_MAX;
+    foresees_visits_ = state_.transport->foresees();
     foresees_routes_ = s.faults_.empty() && state_.policy->path_choice != switching::PathChoice::round_robin &&
                        state_.policy->path_choice != switching::PathChoice::adaptive;
     alone_ = s.domains_.size() == 1;
@@ -58,15 +59,6 @@ void Domain::prepare() {
 
 // --- the event queue's questions ------------------------------------------------------------------------------
 
-inline std::int64_t Domain::time_of(std::uint32_t event) const {
-    const std::uint32_t i = event & index_mask;
-    switch (event >> 30) {
-        case arrival: return static_cast<std::int64_t>(packets_[i].at_ps);
-        case service: return state_.ports[i].busy_until_ps;
-        default: return timers_[i].at_ps;
-    }
-}
-
 // Forced inline: GCC considers a call that only prefetches to be without effect, and drops it.
 [[gnu::always_inline]] inline void Domain::prefetch(std::uint32_t event) const {
     const std::uint32_t i = event & index_mask;
@@ -81,42 +73,71 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     }
 }
 
-// The memory that handling an event touches is not in the cache: prefetch it while the rest of the bucket is examined.
-// A packet's next port is kept in `next`, which is unused while it is on a link.
-[[gnu::always_inline]] inline void Domain::foresee(std::uint32_t event, std::int64_t at_ps) {
-    const std::uint32_t i = event & index_mask;
-    if (event >> 30 == service) {
-        const Port& port = state_.ports[i];
-        if (port.waiting_classes == 0 || state_.rank_queues != nullptr) return;
-        __builtin_prefetch(
-            &packets_[state_.queues[i].head[31 - std::countl_zero(std::uint32_t{port.waiting_classes})]]);
-    } else if (event >> 30 == arrival && foresees_routes_) {
-        Packet& p = packets_[i];
-        const std::uint32_t node = state_.node_of_port[p.port];
-        if (node < state_.hosts) return;
-        const NextHops hops = state_.routes->next_hops(table_, node, p.destination);
-        if (hops.count == 0) return;
-        p.next = hops.count == 1 ? hops[0] : choose(node, i, hops, at_ps);
-        __builtin_prefetch(&state_.ports[p.next]);
-        __builtin_prefetch(&packets_of(p.next, p.traffic_class));
-    }
-}
-
 // Order of events at one moment: by kind, then by a hash of moment and link, so that no link always comes first.
-inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) const {
-    const std::uint32_t i = event & index_mask, kind = event >> 30;
-    std::uint32_t id = i;
-    if (kind == arrival) {
-        id = packets_[i].port;
-    } else if (kind != service) {
-        const TimerNode& t = timers_[i];
-        if (kind == control) return static_cast<std::uint32_t>(t.what) << 17 | std::min(t.a, 0x1ffffU);
-        id = t.a ^ static_cast<std::uint32_t>(t.what) << 29;
-    }
+inline std::uint32_t Domain::tie(Kind kind, std::uint32_t id, std::int64_t at_ps) {
     const std::uint32_t moment = static_cast<std::uint32_t>(at_ps) * 0x9e3779b1U;
     std::uint32_t h = (id ^ moment) * 0x85ebca6bU;
     h = (h ^ h >> 15) * 0xc2b2ae35U;
     return kind << 20 | h >> 12;
+}
+
+inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) const {
+    const std::uint32_t i = event & index_mask;
+    switch (event >> 30) {
+        case arrival: return tie(arrival, packets_[i].port, at_ps);
+        case service: return tie(service, i, at_ps);
+        default: break;
+    }
+    const TimerNode& t = timers_[i];
+    if (event >> 30 == control) return static_cast<std::uint32_t>(t.what) << 17 | std::min(t.a, 0x1ffffU);
+    return tie(timer, t.a ^ static_cast<std::uint32_t>(t.what) << 29, at_ps);
+}
+
+// The memory that handling an event touches is not in the cache: prefetch it while the rest of the bucket is examined.
+// A packet's next port is kept in `next`, which is unused while it is on a link.
+[[gnu::always_inline]] inline std::int64_t Domain::look(std::uint32_t event, std::uint32_t& order) {
+    const std::uint32_t i = event & index_mask;
+    switch (event >> 30) {
+        case arrival: {
+            Packet& p = packets_[i];
+            const auto at_ps = static_cast<std::int64_t>(p.at_ps);
+            order = tie(arrival, p.port, at_ps);
+            const std::uint32_t node = state_.node_of_port[p.port];
+            if (node < state_.hosts) {
+                if (foresees_visits_) {
+                    __builtin_prefetch(&extras_[i]);
+                    visits_.push_back({node, i});
+                }
+                return at_ps;
+            }
+            if (!foresees_routes_) return at_ps;
+            const NextHops hops = state_.routes->next_hops(table_, node, p.destination);
+            if (hops.count == 0) return at_ps;
+            p.next = hops.count == 1 ? hops[0] : choose(node, i, hops, at_ps);
+            __builtin_prefetch(&state_.ports[p.next]);
+            __builtin_prefetch(&packets_of(p.next, p.traffic_class));
+            return at_ps;
+        }
+        case service: {
+            const Port& port = state_.ports[i];
+            order = tie(service, i, port.busy_until_ps);
+            if (port.waiting_classes != 0 && state_.rank_queues == nullptr)
+                __builtin_prefetch(
+                    &packets_[state_.queues[i].head[31 - std::countl_zero(std::uint32_t{port.waiting_classes})]]);
+            else if (foresees_visits_ && port.is_host)
+                visits_.push_back({i, none});
+            return port.busy_until_ps;
+        }
+        default: break;
+    }
+    order = tie_of(event, timers_[i].at_ps);
+    return timers_[i].at_ps;
+}
+
+inline void Domain::looked() {
+    if (visits_.empty()) return;
+    state_.transport->foresee(*this, visits_);
+    visits_.clear();
 }
 
 // If even the hash is equal: by the events' identity.

@@ -169,11 +169,12 @@ private:
     };
 
     // For the event queue.
-    std::int64_t time_of(std::uint32_t event) const;
+    static std::uint32_t tie(Kind kind, std::uint32_t id, std::int64_t at_ps);
     std::uint32_t tie_of(std::uint32_t event, std::int64_t at_ps) const;
     bool before(std::uint32_t a, std::uint32_t b) const;
     void prefetch(std::uint32_t event) const;
-    void foresee(std::uint32_t event, std::int64_t at_ps);
+    std::int64_t look(std::uint32_t event, std::uint32_t& tie);
+    void looked();
 
     std::uint32_t grow();
     void schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::uint32_t b);
@@ -218,6 +219,7 @@ private:
     std::uint64_t quiet_port_bytes_ = 0;
     const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
     bool alone_ = true;                  // there is no other domain
+    bool foresees_visits_ = false;       // the transport is to know what comes
     bool foresees_routes_ = false;       // a packet's route depends on nothing that may change before it is there
 
     std::int64_t now_ps_ = 0;
@@ -230,7 +232,8 @@ private:
     std::vector<TimerNode> timers_;
     std::uint32_t free_timer_ = none;
     std::vector<std::uint32_t> woken_;
-    std::vector<std::uint32_t> starts_;  // flows by start, then number
+    std::vector<Transport::Visit> visits_;  // of the bucket that is being opened
+    std::vector<std::uint32_t> starts_;     // flows by start, then number
     std::size_t next_start_ = 0;
     std::vector<PortFault> port_faults_;
     std::vector<std::uint32_t> turns_;  // per switch: round robin

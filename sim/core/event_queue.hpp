@@ -67,9 +67,10 @@ private:
     std::size_t size_ = 0;
 };
 
-// `Clock` offers time_of(code); tie_of(code, at_ps), 22 bits that order events of one moment; before(a, b), which decides
-// when these are equal too; prefetch(code), called for all of a bucket before anything else is asked about it; and
-// foresee(code, at_ps), called for all once their times are known.
+// `Clock` offers tie_of(code, at_ps), 22 bits that order events of one moment; before(a, b), which decides when these
+// are equal too; and for a bucket that comes up: prefetch(code), called for all of it before anything else is asked;
+// then for each look(code, tie), which returns the time, sets tie_of, and may prefetch what handling touches; and then
+// looked().
 template <class Clock>
 class EventQueue {
 public:
@@ -88,14 +89,12 @@ public:
     // `at_ps` is at least the time of the last event popped.
     void push(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
         const std::int64_t bucket = at_ps >> width_;
-        if (bucket <= current_) {
-            insert(clock, at_ps, code);
-        } else if (bucket - current_ < buckets_) {
+        if (bucket > current_ && bucket - current_ < buckets_) [[likely]]
             file(bucket, code);
-        } else {
-            far_.push(at_ps, code);
-            far_least_ = std::min(far_least_, at_ps);
-        }
+        else if (bucket <= current_)
+            insert(clock, at_ps, code);
+        else
+            put_far(at_ps, code);
     }
 
     // The next event before `limit_ps`; false if there is none.
@@ -178,11 +177,22 @@ private:
     };
 
     std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> tie_bits) + open_ps_; }
-    std::int64_t key(Clock& clock, std::int64_t at_ps, std::uint32_t code) const {
-        return (at_ps - open_ps_) * (std::int64_t{1} << tie_bits) + clock.tie_of(code, at_ps);
+    std::int64_t key(std::int64_t at_ps, std::uint32_t tie) const {
+        return (at_ps - open_ps_) * (std::int64_t{1} << tie_bits) + tie;
     }
     static bool later(Clock& clock, const Ready& a, const Ready& b) {
         return a.key > b.key || (a.key == b.key && clock.before(b.code, a.code));
+    }
+
+    // Not inline, as all that is rare: filing, which nearly every event takes, then needs no register saved.
+    [[gnu::noinline]] void put_far(std::int64_t at_ps, std::uint32_t code) {
+        far_.push(at_ps, code);
+        far_least_ = std::min(far_least_, at_ps);
+    }
+    [[gnu::noinline]] void add_chunk() {
+        free_ = static_cast<std::uint32_t>(chunks_.size());
+        chunks_.emplace_back();
+        chunks_.back().next = nothing;
     }
 
     void file(std::int64_t bucket, std::uint32_t code) {
@@ -190,13 +200,9 @@ private:
         std::uint32_t chunk = heads_[i];
         if (chunk == nothing || chunks_[chunk].count == chunk_codes) {
             const std::uint32_t next = chunk;
-            if (free_ != nothing) {
-                chunk = free_;
-                free_ = chunks_[chunk].next;
-            } else {
-                chunk = static_cast<std::uint32_t>(chunks_.size());
-                chunks_.emplace_back();
-            }
+            if (free_ == nothing) add_chunk();
+            chunk = free_;
+            free_ = chunks_[chunk].next;
             chunks_[chunk].next = next;
             chunks_[chunk].count = 0;
             heads_[i] = chunk;
@@ -208,8 +214,8 @@ private:
     }
 
     // Into the bucket that is open.
-    void insert(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
-        const Ready entry{key(clock, at_ps, code), code};
+    [[gnu::noinline]] void insert(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
+        const Ready entry{key(at_ps, clock.tie_of(code, at_ps)), code};
         std::size_t i = ready_.size();
         ready_.make_room(1);
         ready_.append(entry);
@@ -248,7 +254,7 @@ private:
             const std::int64_t b = entry.key >> width_;
             if (b == current_) {
                 ready_.make_room(1);
-                ready_.append({key(clock, entry.key, entry.value), entry.value});
+                ready_.append({key(entry.key, clock.tie_of(entry.value, entry.key)), entry.value});
             } else
                 file(b, entry.value);
         }
@@ -271,11 +277,11 @@ private:
         heads_[i] = nothing;
         occupied_[i / 64] &= ~(std::uint64_t{1} << (i % 64));
         for (Ready *entry = ready_.data() + from, *end = ready_.data() + ready_.size(); entry != end; ++entry) {
-            const std::uint32_t code = entry->code;
-            const std::int64_t at_ps = clock.time_of(code);
-            entry->key = key(clock, at_ps, code);
-            clock.foresee(code, at_ps);
+            std::uint32_t tie = 0;
+            const std::int64_t at_ps = clock.look(entry->code, tie);
+            entry->key = key(at_ps, tie);
         }
+        clock.looked();
         return sort_ready(clock);
     }
     bool sort_ready(Clock& clock) {

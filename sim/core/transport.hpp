@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -52,11 +53,21 @@ public:
     virtual void packet_gone(Domain&, std::uint32_t) {}
     // The first 64 bytes of a packet's own header, for traces; nullptr: it has none.
     virtual const std::uint8_t* header_of(Domain&, std::uint32_t) const { return nullptr; }
+    // A host's near future: a packet arrives, or, with slot `none`, its card pulls.
+    struct Visit {
+        std::uint32_t host;
+        std::uint32_t slot;
+    };
+    // True: foresee() is called before each of the calls that it names, to bring their memory into the cache: for
+    // transports with so much of it per host that it has left the cache in between.
+    bool foresees() const { return foresees_; }
+    virtual void foresee(Domain&, std::span<const Visit>) const {}
     // What the transport counted, by name. Called between runs.
     virtual std::map<std::string, double> counters() const { return {}; }
 
 protected:
     bool announces_more_ = false;
+    bool foresees_ = false;
 };
 
 }  // namespace dlcp::sim

@@ -116,6 +116,7 @@ void DlcpTransport::Settings::list(SettingsTable& table) {
 }
 
 DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings), config_(settings.engine) {
+    foresees_ = true;
     EndpointConfig& c = config_;
     // Simulated hosts have the memory, and their applications have asked for all that comes.
     c.receive_buffer = Bytes{std::uint64_t{1} << 40};
@@ -396,6 +397,15 @@ std::uint32_t DlcpTransport::pull_packet(Domain& domain, std::uint32_t index) {
     return hosts_[index] ? hosts_[index]->engine.pull(domain) : none;
 }
 
+void DlcpTransport::foresee(Domain& domain, std::span<const Visit> visits) const {
+    // More at once would fill the processor's first cache.
+    std::array<Endpoint::Foresight, 16> calls;
+    std::size_t count = 0;
+    for (const Visit& v : visits.first(std::min(visits.size(), calls.size())))
+        if (hosts_[v.host]) calls[count++] = hosts_[v.host]->engine.foresee(domain, v.slot);
+    Endpoint::foresee({calls.data(), count});
+}
+
 void DlcpTransport::packet_gone(Domain& domain, std::uint32_t slot) {
     depot_.give_back(body_of(domain.extra(slot)));
 }
@@ -419,8 +429,6 @@ void DlcpTransport::serve(Domain& domain, Host& h) {
     if (h.engine.serving) return;
     h.engine.serving = true;
     Event event;
-    CollectiveId id;
-    CollectiveResult result;
     for (;;) {
         if (h.engine.endpoint.poll_event(event)) {
             if (event.kind == EventKind::peer_down) ++h.peers_lost;
@@ -429,7 +437,10 @@ void DlcpTransport::serve(Domain& domain, Host& h) {
                 flow_event(domain, h, event);
             else if (h.engine.executor != nullptr)
                 h.engine.executor->handle_event(h.engine.now(), event);
-        } else if (h.engine.executor != nullptr && h.engine.executor->poll_over(id, result)) {
+        } else if (h.engine.executor != nullptr) {
+            CollectiveId id;
+            CollectiveResult result;
+            if (!h.engine.executor->poll_over(id, result)) break;
             collective_over(domain, h, id, std::move(result));
         } else {
             break;

@@ -89,6 +89,7 @@ public:
     std::uint32_t pull_packet(Domain& domain, std::uint32_t host) override;
     void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override;
     void start_collective(Domain& domain, std::uint32_t index, std::uint32_t rank, std::uint32_t task) override;
+    void foresee(Domain& domain, std::span<const Visit> visits) const override;
     void packet_gone(Domain& domain, std::uint32_t slot) override;
     std::uint32_t payload_bytes() const override;
     std::uint32_t header_bytes() const override;

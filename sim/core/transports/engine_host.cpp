@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/prefetch.hpp"
 #include "switch/decision.hpp"
 
 namespace dlcp::sim {
@@ -80,6 +81,20 @@ std::uint32_t EngineHost::pull(Domain& domain) {
     }
     arm(domain);
     return slot;
+}
+
+Endpoint::Foresight EngineHost::foresee(Domain& domain, std::uint32_t slot) const {
+    prefetch(&network_);
+    Endpoint::Foresight call;
+    call.endpoint = &endpoint;
+    call.head = nullptr;
+    if (slot != none) {
+        const EngineBody* const body = body_of(domain.extra(slot));
+        prefetch(body);
+        prefetch(body->bytes() + 48);  // the end of a long header
+        call.head = body->bytes();
+    }
+    return call;
 }
 
 void EngineHost::handle_packet(Domain& domain, std::uint32_t slot) {

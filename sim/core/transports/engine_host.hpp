@@ -57,6 +57,8 @@ public:
     Time now() const { return now_; }
     void advance(Time to) { now_ = std::max(now_, to); }
 
+    // A packet to be handled, or a pull (`none`), as the engine's call to come; what is this host's own is on its way.
+    Endpoint::Foresight foresee(Domain& domain, std::uint32_t slot) const;
     // The next packet that the engine lets go, or `none`.
     std::uint32_t pull(Domain& domain);
     // Hands an arrived packet to the engine and frees its slot.

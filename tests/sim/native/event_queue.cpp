@@ -21,11 +21,14 @@ namespace {
 struct Events {
     std::vector<std::int64_t> at_ps;
 
-    std::int64_t time_of(std::uint32_t code) const { return at_ps[code]; }
     std::uint32_t tie_of(std::uint32_t code, std::int64_t) const { return code * 2654435761U >> 29; }
     bool before(std::uint32_t a, std::uint32_t b) const { return a < b; }
     void prefetch(std::uint32_t) const {}
-    void foresee(std::uint32_t, std::int64_t) const {}
+    std::int64_t look(std::uint32_t code, std::uint32_t& tie) const {
+        tie = tie_of(code, at_ps[code]);
+        return at_ps[code];
+    }
+    void looked() const {}
     auto order(std::uint32_t code) const { return std::tuple(at_ps[code], tie_of(code, 0), code); }
 };
 
