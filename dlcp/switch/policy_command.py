@@ -23,7 +23,12 @@ def add_parser(subparsers: Any) -> None:
         "--rtt-us", type=float, default=30.0, metavar="MICROSECONDS", help="round trip without queues (30)"
     )
     parser.add_argument("--packet-bytes", type=int, default=1500, help="of a full packet (1500)")
-    parser.add_argument("--trim", action="store_true", help="cut droppable packets instead of dropping them")
+    parser.add_argument(
+        "--trim",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="cut packets to their headers instead of dropping them (switches that can do so)",
+    )
     parser.add_argument(
         "--separate",
         action="store_true",

@@ -7,11 +7,16 @@ priority: the classes served last would use it up.
 
 Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
 burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but
-at most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach
-the share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half
-of that share on, least important first, and all of them above three quarters, so that critical ones find room. When a
-queue grows, senders thus slow down before the least important gradients make room, or as they begin to. Dropped
-earlier, they would have to be sent again beyond the budget, and leave links idle (docs/studies/simulator/honest.md).
+at most half of a port's even share of the buffer. Above that share critical packets are cut to their headers, which go
+ahead of all data, so that the sender repeats them a round trip later instead of a timeout. A queue can reach the share
+of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are cut from three quarters of
+that share on, least important first, and all of them at the share: when a queue grows, senders slow down before the
+least important gradients make room. Made to go earlier, they would have to be sent again beyond the budget, and leave
+links idle (docs/studies/simulator/honest.md). Where a switch can mark or drop only, droppable packets without ECN are
+dropped above nine eighths of the share (a switch that trims never gets there).
+
+Without trimming, critical packets are dropped above the share, and droppable ones from half of it on, all of them above
+three quarters, so that critical ones find room.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ def starting_policy(
     rate_bps: int,
     rtt_s: float = 30e-6,
     packet_bytes: int = 1500,
-    trim: bool = False,
+    trim: bool = True,
     separate: bool = False,
     name: str = "start",
     ports: int = PORTS,
@@ -75,9 +80,14 @@ def starting_policy(
     share = share_bytes(rate_bps, packet_bytes)
     bursts = FAST_BURST_PACKETS if rate_bps >= FAST_BPS else SLOW_BURST_PACKETS
     mark = min(max(round(rate_bps * rtt_s / 8 / 7), bursts * packet_bytes), share // 2)
-    critical = Thresholds(mark, drop_above_bytes=share)
-    fate = "trim_above_bytes" if trim else "drop_above_bytes"
-    droppable = importance_levels(fate, share // 2, share * 3 // 4)
+    if trim:
+        critical = Thresholds(mark, trim_above_bytes=share)
+        droppable = importance_levels(
+            "trim_above_bytes", share * 3 // 4, share, drop_above_bytes=share * 9 // 8
+        )
+    else:
+        critical = Thresholds(mark, drop_above_bytes=share)
+        droppable = importance_levels("drop_above_bytes", share // 2, share * 3 // 4)
     data = tuple(
         TrafficClass(n, f"data {n}", (_dscp(n, separate),), critical, droppable)
         for n in DATA_CLASSES
@@ -109,10 +119,16 @@ def starting_text(policy: Policy, rate_bps: int) -> str:
     """The policy's file, with what a reader should know. It is that of links of this rate."""
     first = policy.classes[0]
     critical, least, most = first.critical, first.droppable[0], first.droppable[-1]
-    fate, start, end = "dropped", least.drop_above_bytes, most.drop_above_bytes
+    mark = critical.mark_from_bytes
+    fate, start, end, share = (
+        "dropped",
+        least.drop_above_bytes,
+        most.drop_above_bytes,
+        critical.drop_above_bytes,
+    )
     if least.trim_above_bytes is not None:
-        fate, start, end = "cut to their headers", least.trim_above_bytes, most.trim_above_bytes
-    mark, share = critical.mark_from_bytes, critical.drop_above_bytes
+        fate = "cut to headers"
+        start, end, share = least.trim_above_bytes, most.trim_above_bytes, critical.trim_above_bytes
     if first.number == FOREIGN_CLASS:
         others = f"""\
 # DSCP values are those that jobs have unless told otherwise (CS0 to CS7). Class 0 has DSCP 0, which is also everybody
@@ -127,6 +143,11 @@ it is served last.
 # DSCP values of dlcp are those for local use (xxxx11: RFC 2474, 6). Jobs set
 #   DLCP_DSCP={separate_dscp()}
 # DSCP 48 and 56 (CS6, CS7) have routing protocols, which join control, so that they do not starve."""
+    caution = ""
+    if least.trim_above_bytes is not None:
+        caution = """
+# A cut packet keeps its header, goes ahead in class 7 and is sent again a round trip later. For switches that cannot
+# cut (`dlcp switch render` says so): `dlcp switch policy --no-trim`."""
     alike = ""
     if rate_bps >= FAST_BPS and (mark, share) == (LEAST_BUFFER_BYTES // 2, LEAST_BUFFER_BYTES):
         alike = f"""
@@ -138,7 +159,7 @@ it is served last.
 # Class 7 is control and leaves first; those below it are data. In the queue of a data class
 #   above {mark} bytes, critical packets are marked (ECN);
 #   above {start} bytes, droppable packets are {fate}, the least important first, above {end} bytes all of them;
-#   above {share} bytes, a port's share, critical packets are dropped.
+#   above {share} bytes, a port's share, critical packets are {fate}.{caution}
 # All ports share the buffer, and a queue may take half of what is free: however many are full, there is room for
 # others, and for the class that is served first. The buffer's size is shared_bytes: set it to your switch's, or say
 # how many ports it has (`--ports`).{alike}

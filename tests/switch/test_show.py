@@ -32,7 +32,7 @@ def test_starting_policy_fits_on_a_screen(tmp_path: Path, capsys: pytest.Capture
     assert len(lines) < 36
     assert max(map(len, lines)) <= 110
     assert [line for line in lines if "  marked from" in line] == [
-        "classes 0–6           marked from  dropped above"
+        "classes 0–6           marked from  trimmed above  dropped above"
     ]
     assert "class 7: never marked or trimmed, dropped only where the buffer ends" in lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -92,7 +93,7 @@ def test_no_word_is_bad_input(capsys: Printed) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["", "--rate 100G", "--trim", "--separate", "--rate 25gbps --rtt-us 200", "--rate 100M --ports 4"],
+    ["", "--rate 100G", "--no-trim", "--separate", "--rate 25gbps --rtt-us 200", "--rate 100M --ports 4"],
 )
 def test_starting_policy_is_one_that_can_be_shown(words: str, tmp_path: Path, capsys: Printed) -> None:
     assert dlcp("policy", *words.split()) == 0
@@ -106,8 +107,8 @@ def test_starting_policy_is_one_that_can_be_shown(words: str, tmp_path: Path, ca
 
 
 def test_starting_policys_file_is_the_policy() -> None:
-    for separate in (False, True):
-        policy = starting_policy(10**10, separate=separate)
+    for separate, trim in itertools.product((False, True), repeat=2):
+        policy = starting_policy(10**10, separate=separate, trim=trim)
         text = starting_text(policy, 10**10)
         assert Policy.from_toml(text) == policy
         assert max(map(len, text.splitlines())) <= 120
@@ -142,9 +143,13 @@ def test_starting_thresholds_follow_their_rule() -> None:
     assert policy.port_bytes is None
     assert (policy.shared_bytes, policy.shared_alpha_log2) == (32 * 500_000, -1)
     assert data.critical.mark_from_bytes == round(100e9 * 100e-6 / 8 / 7)  # above 65 packets
-    assert data.critical.drop_above_bytes == 500_000
+    # Critical packets are cut above the share, droppable ones from three quarters of it on.
+    assert data.critical == Thresholds(data.critical.mark_from_bytes, trim_above_bytes=500_000)
+    assert (data.level(0).trim_above_bytes, data.level(7).trim_above_bytes) == (375_000, 500_000)
+    dropping = starting_policy(100 * 10**9, rtt_s=100e-6, trim=False).traffic_class(3)
+    assert dropping.critical == Thresholds(data.critical.mark_from_bytes, drop_above_bytes=500_000)
     # Half to three quarters of the share; above it there is room for critical ones.
-    assert (data.level(0).drop_above_bytes, data.level(7).drop_above_bytes) == (250_000, 375_000)
+    assert (dropping.level(0).drop_above_bytes, dropping.level(7).drop_above_bytes) == (250_000, 375_000)
     assert starting_policy(10**9).traffic_class(3).critical.mark_from_bytes == 20 * 1500
 
 
@@ -160,8 +165,8 @@ def test_starting_buffer_leaves_room_for_the_class_served_first(
     full = [policy.shared_bytes / (2 + n) for n in range(1, 8)]  # of n queues, each: half of what is free
     assert policy.shared_bytes - 7 * full[-1] > 2 * packet_bytes
     # By right: a queue alone meets its thresholds; and so do six, all that a port has.
-    for critical in (c.critical for c in policy.classes if c.critical.drop_above_bytes):
-        assert (critical.drop_above_bytes or 0) <= full[5]
+    for level in (level for c in policy.classes for level in c.levels):
+        assert (level.trim_above_bytes or level.drop_above_bytes or 0) <= full[5]
 
 
 def test_separate_policy_leaves_queue_0_to_others_and_says_how_jobs_keep_out() -> None:
