@@ -295,7 +295,7 @@ class DLCPAck(DLCPFrame):
     name = "dlcp ack"
     fixed_bytes = 32
     fields_desc = [
-        *_prefix(1, ["has_ce"]),
+        *_prefix(1, ["has_ce", "turn"]),
         LongField("largest", 0),
         IntField("ack_delay_ns", 0),
         IntField("queue_delay_ns", 0),

@@ -106,8 +106,8 @@ class SettingsFields:
     """
     congestion: str = "window"
     """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
-    tolerated; credit: the receiver grants bytes at its own line rate, for incast. Accepted: one of window,
-    line_rate, credit.
+    tolerated; credit: the receiver grants bytes at its own line rate, for incast; auto: window, and turns given
+    by a receiver whose line several senders fill. Accepted: one of window, line_rate, credit, auto.
     """
     target_delay_s: float = 0.001
     """Standing queue that the congestion window tolerates. Accepted: a number above 0 up to 10."""

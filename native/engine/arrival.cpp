@@ -79,6 +79,7 @@ void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
         peer.touched = false;
         if (peer.up()) acknowledge_batch(now, peer);
     }
+    if (turns_.due(now)) give_turns(now);
 }
 
 void Endpoint::handle_packet(Time now, const dlcp_packet& packet, wire::Datagram& d) {
@@ -134,6 +135,7 @@ Peer* Endpoint::find_session(Time now, const wire::Datagram& d) {
 // nothing else.
 void Endpoint::note_trimmed(Peer& peer, const wire::Header& h) {
     ++counters_.trimmed_packets_received;
+    turns_.arrived(wire::header_bytes, turns_.queue());
     const PacketWindow& window = peer.session->receiver.window;
     std::vector<std::uint64_t>& numbers = peer.session->owed.trimmed_numbers;
     // All of a session's first packets may be trimmed.

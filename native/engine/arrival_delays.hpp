@@ -32,7 +32,8 @@ public:
         if (!started_) start(now, delay_ns);
         update_least(now, relative_to_reference(delay_ns));
     }
-    void sample_data(Time now, std::size_t lane, std::uint32_t delay_ns) {
+    // Returns how long the packet queued.
+    Duration sample_data(Time now, std::size_t lane, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
         update_least(now, relative_to_reference(delay_ns));
         const std::int64_t relative = relative_to_reference(delay_ns);  // after: the reference may have moved
@@ -41,6 +42,7 @@ public:
         Lane& own = lanes_[lane];
         if (own.at != never) jitter_ += (std::abs(relative - own.latest) - jitter_) / 16;
         own = {now, relative};
+        return {relative - std::min(least_, least_before_)};
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
     std::uint32_t take_median() {

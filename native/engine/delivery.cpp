@@ -47,6 +47,9 @@ bool Endpoint::open_message(Time now, Peer& peer, const wire::Header& h) {
     if (m.deadline != 0) m.deadline_at = now + wire::decode_deadline(m.deadline);
     IncomingEntry& entry = peer.session->receiver.messages[h.message_id];
     entry.state.apply(IncomingIdState::Event::open);
+    if (turns_.gives() && !is_trusted(peer.address))
+        turns_.opened(peer.index, {m.traffic_class, m.message_bytes}, peer.rank - config_.rank,
+                      peer.rtt.measured() ? peer.rtt.min() : config_.initial_rtt);
     entry.slot = slot;
     if (m.has_receive() && m.size_error() != CommandError::none) finish_incoming(now, slot, m.size_error());
     return true;
@@ -57,7 +60,10 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     const wire::Header& h = d.header;
     ReceiverState& receiver = peer.session->receiver;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
-    receiver.delays.sample_data(now, ArrivalDelays::lane(h.traffic_class, h.path), delay_ns);
+    const Duration queued =
+        receiver.delays.sample_data(now, ArrivalDelays::lane(h.traffic_class, h.path), delay_ns);
+    if (turns_.gives() && !is_trusted(peer.address))  // a channel takes nothing of the line
+        turns_.arrived(wire::header_bytes + h.payload_bytes, queued);
     peer.last_data_at = now;
 
     const bool describes = h.type == wire::Type::data;
@@ -140,6 +146,7 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
         ++m.received_blocks;
         m.received_bytes += h.payload_bytes;
         m.received_critical += critical;
+        if (turns_.gives()) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, h.payload_bytes);
         counters_.data_bytes_placed += h.payload_bytes;
         m.place(now, h.block_index, d.payload, h.payload_bytes);
     } else {
@@ -217,6 +224,7 @@ void Endpoint::finish_incoming(Time now, std::uint32_t slot, CommandError error)
 void Endpoint::settle_message(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     Peer& peer = *peers_[m.peer];
+    if (turns_.gives()) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, m.missing_bytes());
     if (m.error == CommandError::none) {
         m.abandoned_blocks = m.blocks - m.received_blocks;
         m.abandoned_bytes = m.missing_bytes();

@@ -22,7 +22,11 @@ constexpr Bytes grant_quantum{64 * 1024};
 }  // namespace
 
 Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time)
-    : config_(config), random_(seed), grants_(config.line_rate, grant_quantum) {}
+    : config_(config),
+      random_(seed),
+      grants_(config.line_rate, grant_quantum),
+      turns_(congestion_controllers[static_cast<std::size_t>(config.congestion)].gives_turns, config.line_rate,
+             Bytes{config.max_datagram_bytes}) {}
 
 std::uint16_t Endpoint::block_bytes_for(std::uint16_t datagram_bytes) const {
     const std::size_t overhead = wire::header_bytes + (config_.job_key ? wire::tag_bytes : 0);
@@ -492,6 +496,7 @@ void Endpoint::end_session(Time now, Peer& peer) {
     peer.handshake = HandshakeState{};
     peer.handshake.own_session = new_session(peer);
     grants_.forget(peer.index);
+    turns_.forget(peer.index);
     update_liveness(now, peer);
 }
 

@@ -58,6 +58,7 @@
 #include "engine/random.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/tag_map.hpp"
+#include "engine/turn_scheduler.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -340,6 +341,9 @@ private:
     void handle_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     std::uint32_t own_message(const Peer& peer, std::uint32_t wire_id) const;
     void handle_ack_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void take_turn(const FramesIn& in, Peer& peer, const wire::Ack& ack);
+    void end_turns(Peer& peer);
+    Duration turn_length(const Peer& peer) const;
     void handle_complete(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_outcome(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& frame);
@@ -389,6 +393,7 @@ private:
     void note_loss_share(Peer& peer, const AckSample& sample);
     void judge_paths(Time now, Peer& peer);
     void report(Peer& peer, const AckSample& sample);
+    void pace(Time now, Peer& peer, Duration rtt);
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
     void declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss);
     void take_back(Peer& peer, std::uint32_t slot);
@@ -399,6 +404,7 @@ private:
     bool owed_answer(const Peer& peer) const;
     void update_liveness(Time now, Peer& peer);
     void update_demand(Peer& peer);
+    void give_turns(Time now);
     void ask(Peer& peer);
     void arm(Peer& peer);
     void fire(Time now, Peer& peer);
@@ -430,6 +436,8 @@ private:
     std::vector<std::uint32_t> senders_;  // peers that sent data recently; they share the receive buffer
     Time senders_checked_at_{INT64_MIN / 2};
     GrantScheduler grants_;
+    TurnScheduler turns_;
+    std::vector<std::uint32_t> told_;  // peers that a decision about turns concerns
     Pieces pieces_;
     std::vector<PathSet::Change> path_changes_;
     std::vector<std::uint32_t> touched_;

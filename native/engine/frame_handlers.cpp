@@ -59,11 +59,44 @@ std::uint32_t Endpoint::own_message(const Peer& peer, std::uint32_t wire_id) con
 
 void Endpoint::handle_ack_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
     wire::Ack ack;
-    if (wire::read_ack(frame, ack))
-        handle_ack(in.now, peer, ack);
-    else
+    if (!wire::read_ack(frame, ack)) {
         ++counters_.malformed_frames;
+        return;
+    }
+    take_turn(in, peer, ack);
+    handle_ack(in.now, peer, ack);
 }
+
+// What an acknowledgement says about turns. Control packets overtake each other: an older one says nothing.
+void Endpoint::take_turn(const FramesIn& in, Peer& peer, const wire::Ack& ack) {
+    SenderState& sender = peer.session->sender;
+    if (!sender.congestion->takes_turns() || in.number < sender.turn_number) return;
+    sender.turn_number = in.number;
+    if (!ack.turn) {
+        if (sender.turn) end_turns(peer);
+        return;
+    }
+    const Bytes before = sender.turn.value_or(Bytes{0});
+    sender.turn = Bytes{ack.credit_bytes};
+    sender.turn_until = in.now + turn_length(peer);
+    if (*sender.turn > before) {
+        sender.congestion->begin_turn(in.now, *sender.turn);
+        if (before.value == 0) pace(in.now, peer, peer.rtt.min());
+    } else if (sender.waits() && before.value > 0) {
+        sender.congestion->end_turn(false);
+    }
+}
+
+void Endpoint::end_turns(Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    if (sender.turn && !sender.waits()) sender.congestion->end_turn(sender.has_queued());
+    sender.turn.reset();
+    sender.turn_until = time_never;
+    refresh(peer);
+}
+
+// What a receiver said about turns holds for so long: it may have stopped to give them, and the word of it got lost.
+Duration Endpoint::turn_length(const Peer& peer) const { return peer.rtt.timeout(config_.min_rto) * 4; }
 
 void Endpoint::handle_complete(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
     const Ids ids(frame);

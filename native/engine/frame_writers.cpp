@@ -62,11 +62,14 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
         // The newest half of an acknowledgement always fits; a probe asks for the rest.
         const std::size_t words = std::min(static_cast<std::size_t>((largest - base) / 64 + 1),
                                            (out.writer.room() - std::min(out.writer.room(), fixed)) / word_bytes);
+        const std::optional<Bytes> turn = turns_.turn(peer.index);
+        const Bytes credit = credit_for(out.now, peer);
         const wire::Ack ack{.largest = largest,
                             .ack_delay_ns = static_cast<std::uint32_t>(
                                 std::min<std::int64_t>((out.now - receiver.largest_arrived_at).value, UINT32_MAX)),
                             .queue_delay_ns = receiver.delays.take_median(),
-                            .credit_bytes = credit_for(out.now, peer).value,
+                            .credit_bytes = std::min(credit, turn.value_or(credit)).value,
+                            .turn = turn.has_value(),
                             .ce_packets = receiver.ce_packets,
                             .words = static_cast<std::uint16_t>(words)};
         if (wire::write_ack(out.writer, ack, window)) {

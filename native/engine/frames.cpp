@@ -146,6 +146,7 @@ bool read_ack(const Frame& frame, Ack& out) {
     out.ack_delay_ns = load32(p + 8);
     out.queue_delay_ns = load32(p + 12);
     out.credit_bytes = load64(p + 16);
+    out.turn = (frame.flags & ack_flag_turn) != 0;
     out.ce_packets = load32(p + 24);
     out.received = p + ack_body_bytes;
     out.ce = has_ce ? p + ack_body_bytes + bitmap_bytes : nullptr;
@@ -219,8 +220,9 @@ bool write_piece(FrameWriter& writer, const Piece& piece, std::uint8_t flags) {
 
 bool write_ack(FrameWriter& writer, const Ack& ack, const PacketWindow& window) {
     const bool has_ce = window.has_ce();
-    std::uint8_t* p = writer.put(FrameType::ack, has_ce ? ack_flag_has_ce : 0,
-                                 ack_body_bytes + ack.words * word_bytes * (has_ce ? 2 : 1));
+    std::uint8_t* p = writer.put(
+        FrameType::ack, static_cast<std::uint8_t>((has_ce ? ack_flag_has_ce : 0) | (ack.turn ? ack_flag_turn : 0)),
+        ack_body_bytes + ack.words * word_bytes * (has_ce ? 2 : 1));
     if (p == nullptr) return false;
     store64(p, ack.largest);
     store32(p + 8, ack.ack_delay_ns);

@@ -3,7 +3,8 @@
 //
 //   ack       largest (64) ack_delay_ns (32) queue_delay_ns (32) credit_bytes (64) ce_packets (32) words (16) 0 (16)
 //             then words × 64: bit i of word w is packet largest - 64*w - i; 1: received. With flag
-//             has_ce the same number of words again: 1: received with ECN congestion experienced.
+//             has_ce the same number of words again: 1: received with ECN congestion experienced. With flag turn
+//             the receiver gives turns: credit_bytes is this sender's; 0: it waits.
 //   complete  count (16) 0 (16), then count × message_id (32): all blocks delivered, or the outcome is none
 //             of the sender's business any more
 //   outcome   message_id (32) abandoned_blocks (32) word_offset (32) words (16) 0 (16), then words × 64:
@@ -61,6 +62,7 @@ enum class FrameType : std::uint8_t {
 
 inline constexpr std::size_t frame_prefix_bytes = 4;
 inline constexpr std::uint8_t ack_flag_has_ce = 1;
+inline constexpr std::uint8_t ack_flag_turn = 2;
 inline constexpr std::uint8_t probe_flag_unanswered = 1;
 inline constexpr std::uint8_t piece_flag_virtual = 1;
 
@@ -115,6 +117,7 @@ struct Ack {
     std::uint32_t queue_delay_ns = 0;  // median one-way delay of data since the last ack, above the least delay
                                        // of the last seconds, plus 1; 0: no data since
     std::uint64_t credit_bytes = 0;    // bytes the receiver can buffer from this sender, in flight at once
+    bool turn = false;                 // it gives turns: so many are this sender's, 0: it waits
     std::uint32_t ce_packets = 0;      // packets ever received with congestion experienced
     std::uint16_t words = 0;
     const std::uint8_t* received = nullptr;  // words × 8 bytes, big-endian

@@ -116,6 +116,7 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
         sender.credit = std::max(config_.initial_window, std::min(sender.congestion->window(sender.under_way()),
                                                                   config_.receive_buffer / likely_senders));
     grants_.forget(peer.index);
+    turns_.forget(peer.index);
 
     push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
     // Messages that waited for the session are cut as it needs, and may leave, except behind an earlier message of
@@ -135,6 +136,9 @@ void Endpoint::use_channel(Peer& peer) {
     sender.congestion = make_channel_control(config_.channel_buffer);
     sender.pacer.set(Time{0}, Rate{0}, Bytes{0}, Duration{0});
     sender.credit = config_.channel_buffer;
+    sender.turn.reset();
+    sender.turn_until = time_never;
+    turns_.forget(peer.index);
     sender.size_search = {};  // of the network that the session leaves
     sender.tests_due = false;
     sender.tests_at = time_never;

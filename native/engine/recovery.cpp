@@ -203,10 +203,15 @@ void Endpoint::judge_paths(Time now, Peer& peer) {
 void Endpoint::report(Peer& peer, const AckSample& sample) {
     SenderState& sender = peer.session->sender;
     sender.congestion->on_ack(sample);
+    pace(sample.now, peer, std::min(peer.rtt.smoothed(), peer.rtt.latest()));
+}
+
+void Endpoint::pace(Time now, Peer& peer, Duration rtt) {
+    SenderState& sender = peer.session->sender;
     // A burst is one run, or what the rate sends within the timer's granularity. The current round trip is used, not
     // the smoothed one: while a long queue drains, the smoothed one lags, and a sender paced by it would measure so
     // rarely that the lag persists.
-    sender.pacer.set(sample.now, sender.congestion->pacing_rate(std::min(peer.rtt.smoothed(), peer.rtt.latest())),
+    sender.pacer.set(now, sender.congestion->pacing_rate(rtt),
                      Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2},
                      config_.timer_granularity);
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/congestion/congestion.hpp"
@@ -63,6 +64,11 @@ struct SenderState {
     Bytes credit{0};
     // And what that makes of bytes in flight on a path of this length (Peer::stretched).
     Bytes stretched_credit{0};
+    // The peer gives turns (turn_scheduler.hpp), and this is ours until `turn_until` unless it says otherwise; 0: only
+    // the first packets of new messages may leave. Nothing: it gives none. The control packet that said so.
+    std::optional<Bytes> turn;
+    Time turn_until = time_never;
+    std::uint64_t turn_number = 0;
     // Total bytes that the peer has granted in this session (grant frames); only grows.
     Bytes granted{0};
     // Total bytes that this endpoint has asked the peer to grant (demand frames); only grows.
@@ -109,6 +115,7 @@ struct SenderState {
     InFlight under_way() const { return {in_flight, sent_total, granted}; }
     // Most bytes that may be in flight: the lower of congestion control's and the peer's buffer's limit.
     Bytes window(std::uint16_t datagram_bytes) const {
+        if (turn) return std::min(congestion->window(under_way()), *turn);
         return std::min(congestion->window(under_way()),
                         std::max({credit, stretched_credit, Bytes{datagram_bytes}}));
     }
@@ -119,7 +126,8 @@ struct SenderState {
     const Newest& newest_beside(const SentPacket& packet) const {
         return packet.traffic_class == wire::control_class ? newest_acked : newest_acked_data;
     }
-    Time next_timer() const { return std::min({probe_at, loss_at, pace_at, tests_at}); }
+    bool waits() const { return turn && turn->value == 0; }
+    Time next_timer() const { return std::min({probe_at, loss_at, pace_at, tests_at, turn_until}); }
 };
 
 }  // namespace dlcp

@@ -152,6 +152,7 @@ void Endpoint::fire_session(Time now, Peer& peer) {
         sender.pace_at = time_never;
         refresh(peer);
     }
+    if (sender.turn_until <= now) end_turns(peer);
     if (sender.tests_at <= now) end_size_tests(now, peer);
     if (sender.probe_at <= now) probe_unanswered(now, peer);
     if (peer.keepalive_at <= now) {
@@ -208,10 +209,22 @@ void Endpoint::handle_timer(Time now) {
         peers_[index]->session->owed.grant = true;
         queue_control(*peers_[index]);
     }
+    if (turns_.next() <= now) give_turns(now);
+}
+
+void Endpoint::give_turns(Time now) {
+    told_.clear();
+    turns_.decide(now, told_);
+    for (const std::uint32_t index : told_) {
+        Peer& peer = *peers_[index];
+        if (!peer.up()) continue;
+        peer.session->owed.ack = true;
+        queue_control(peer);
+    }
 }
 
 Time Endpoint::next_deadline() const {
-    return std::min({peer_timers_.next(), message_timers_.next(), grants_.next()});
+    return std::min({peer_timers_.next(), message_timers_.next(), grants_.next(), turns_.next()});
 }
 
 }  // namespace dlcp

@@ -113,6 +113,7 @@ bool Endpoint::may_start_run(Peer& peer, Run& run) {
     SenderState& sender = peer.session->sender;
     run.window = sender.window(peer.datagram_bytes).value;
     run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
+    if (sender.waits()) run.allowed = peer.datagram_bytes;
     const std::uint64_t pace = sender.pacer.allowed_bytes(run.now);
     if (pace < peer.datagram_bytes && pace < run.allowed) {
         sender.pace_at = sender.pacer.next(run.now);
@@ -250,6 +251,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     sender.in_flight += Bytes{run.bytes};
     sender.sent_total += Bytes{run.bytes};
     sender.unrequested_bytes += run.bytes;
+    turns_.sent(run.bytes);
     sender.pacer.on_sent(run.now, {run.bytes - run.saved});
     counters_.data_packets_sent += run.size;
 
@@ -281,6 +283,9 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     SendQueue& queue = sender.queues[traffic_class];
     const SendList* const list = sender.sent.full() ? nullptr : list_for_run(peer, queue);
     if (list == nullptr) return 0;
+    // Who waits for its turn only tells of messages that the receiver does not know of.
+    const OutgoingMessage& next = outgoing_[list->front()];
+    if (sender.waits() && next.wire_id != 0 && (next.taken() || sender.in_flight.value > 0)) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
     Run run;
     run.now = now;

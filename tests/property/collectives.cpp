@@ -17,7 +17,8 @@ EndpointConfig random_config(Dice& dice) {
     config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
     config.run_packets = dice.pick<std::uint16_t>({1, 4, 16, 64});
     config.congestion = dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
-                                   congestion_algorithm("line_rate"), congestion_algorithm("credit")});
+                                   congestion_algorithm("line_rate"), congestion_algorithm("credit"),
+                                   congestion_algorithm("auto")});
     config.target_delay = milliseconds(1);
     config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 65'536})};
     if (config.congestion != congestion_algorithm("window") || dice.chance(0.3))

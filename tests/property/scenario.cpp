@@ -21,7 +21,8 @@ EndpointConfig random_config(Dice& dice) {
     config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
     config.run_packets = dice.pick<std::uint16_t>({1, 2, 4, 16, 64});
     config.congestion = dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
-                                   congestion_algorithm("line_rate"), congestion_algorithm("credit")});
+                                   congestion_algorithm("line_rate"), congestion_algorithm("credit"),
+                                   congestion_algorithm("auto")});
     config.target_delay = dice.pick({microseconds(10), microseconds(100), milliseconds(1)});
     config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 16'384, 65'536})};
     config.max_window = Bytes{dice.pick<std::uint64_t>({65'536, 1 << 20, 16 << 20})};

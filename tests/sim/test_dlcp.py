@@ -31,7 +31,7 @@ def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabr
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"paths": 65}, "from 1 to 64"), ({"congestion": "cubic"}, "window, line_rate, credit")],
+    [({"paths": 65}, "from 1 to 64"), ({"congestion": "cubic"}, "window, line_rate, credit, auto")],
 )
 def test_a_setting_out_of_range_says_what_is_accepted(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):

@@ -57,7 +57,7 @@ def frame_line(frame: twin.Frame) -> str:
             return (
                 f"ack largest={frame.largest} ack_delay_ns={frame.ack_delay_ns} queue_delay_ns={frame.queue_delay_ns} "
                 f"credit_bytes={frame.credit_bytes} ce_packets={frame.ce_packets} "
-                f"received={listed(frame.received, '016x')} ce={ce}"
+                f"received={listed(frame.received, '016x')} ce={ce}{' turn' if frame.turn else ''}"
             )
         case twin.Ids():
             return f"{name} message_ids={listed(frame.message_ids)}"

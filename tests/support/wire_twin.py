@@ -244,6 +244,7 @@ FRAME_TYPES = (
 ID_LISTS = ("complete", "probe", "hold", "proceed")
 TOTALS = ("demand", "grant")
 ACK_HAS_CE = 1
+ACK_TURN = 2
 
 # Bytes of the part of each body that is always there.
 FIXED_BODY_BYTES = {
@@ -275,6 +276,7 @@ class Ack:
     ce_packets: int
     received: tuple[int, ...] = ()
     ce: tuple[int, ...] | None = None
+    turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -382,11 +384,12 @@ def write_frame(frame: Frame) -> bytes:
     """The bytes of one frame."""
     flags = 0
     match frame:
-        case Ack(largest, delay, owd, credit, ce_packets, received, ce):
+        case Ack(largest, delay, owd, credit, ce_packets, received, ce, turn):
             body = struct.pack(">QIIQIHH", largest, delay, owd, credit, ce_packets, len(received), 0)
             body += struct.pack(f">{len(received)}Q", *received)
+            flags = ACK_TURN if turn else 0
             if ce is not None:
-                flags = ACK_HAS_CE
+                flags |= ACK_HAS_CE
                 body += struct.pack(f">{len(ce)}Q", *ce)
         case Ids(_, ids):
             body = struct.pack(f">HH{len(ids)}I", len(ids), 0, *ids)
@@ -429,7 +432,7 @@ def _read_body(name: str, flags: int, body: bytes) -> Frame:
         if bitmaps is None:
             return Miscounted(name)
         ce = bitmaps[words:] if flags & ACK_HAS_CE else None
-        return Ack(largest, delay, owd, credit, ce_packets, bitmaps[:words], ce)
+        return Ack(largest, delay, owd, credit, ce_packets, bitmaps[:words], ce, bool(flags & ACK_TURN))
     if name == "outcome":
         message_id, blocks, offset, words, _ = struct.unpack(">IIIHH", fixed)
         bitmap = entries("Q", words, rest)

@@ -369,6 +369,7 @@ def frames() -> str:
     written("no frames")
     written("ack", ack)
     written("ack with marks", dataclasses.replace(ack, ce=(1, 0, 2, U64)))
+    written("ack with a turn", dataclasses.replace(ack, turn=True))
     written("ack without words", twin.Ack(0, 0, 0, 0, 0))
     written("ack without words with marks", twin.Ack(0, 0, 0, 0, 0, (), ()))
     written("ack at its largest", twin.Ack(U64, U32, U32, U64, U32, (U64,) * 128, (U64,) * 128))

@@ -48,6 +48,13 @@ public:
     // Zero: unpaced.
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
 
+    // Whether this sender keeps to the turns that a receiver gives under an incast (turn_scheduler.hpp). It has its turn:
+    // so much may be in flight, which fills the last hop alone. And it is over; `goes_on`: there is more to send, and
+    // nobody gives turns any more.
+    virtual bool takes_turns() const { return false; }
+    virtual void begin_turn(Time, Bytes /*turn*/) {}
+    virtual void end_turn(bool /*goes_on*/) {}
+
     // Whether the receiver must grant what this controller sends. If so, demand() is called when there is more to send.
     virtual bool needs_grants() const { return false; }
     // Total bytes of this session that the receiver should grant, if `backlog` datagram bytes wait to be sent.

@@ -20,20 +20,23 @@ namespace dlcp {
 // not known yet.
 using MakeCongestionControl = std::unique_ptr<CongestionControl>(const EndpointConfig& config,
                                                                  std::uint16_t datagram_bytes, Duration base_rtt);
-MakeCongestionControl make_window_control, make_line_rate_control, make_credit_control;
+MakeCongestionControl make_window_control, make_line_rate_control, make_credit_control, make_auto_control;
 
 struct CongestionEntry {
     std::string_view name;
     std::string_view summary;
     bool needs_line_rate;  // EndpointConfig::line_rate must be set
+    bool gives_turns;      // as a receiver it shares its line by turns (turn_scheduler.hpp)
     MakeCongestionControl* make;
 };
 
 // The first is the default.
 inline constexpr CongestionEntry congestion_controllers[] = {
-    {"window", "a window on ECN marks and median delay", false, make_window_control},
-    {"line_rate", "line rate, halved when more is lost than is tolerated", true, make_line_rate_control},
-    {"credit", "the receiver grants bytes at its own line rate, for incast", true, make_credit_control},
+    {"window", "a window on ECN marks and median delay", false, false, make_window_control},
+    {"line_rate", "line rate, halved when more is lost than is tolerated", true, false, make_line_rate_control},
+    {"credit", "the receiver grants bytes at its own line rate, for incast", true, false, make_credit_control},
+    {"auto", "window, and turns given by a receiver whose line several senders fill", false, true,
+     make_auto_control},
 };
 
 // A controller, as its place in the table.

@@ -32,6 +32,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "engine/config.hpp"
 #include "engine/congestion/competition.hpp"
@@ -83,6 +84,31 @@ public:
             competition_.stop();
             clamp();
         }
+    }
+
+    // The receiver has made room on the last hop, or more of it: the window grows by that, and is judged by what leaves
+    // from now on.
+    void begin_turn(Time now, Bytes turn) override {
+        const auto room = static_cast<std::int64_t>(turn.value);
+        if (before_turn_) {
+            window_ += std::max<std::int64_t>(room - turn_, 0);
+        } else {
+            before_turn_ = window_;
+            window_ = std::max(window_, room);
+            slow_start_ = false;
+            const Duration length = base_rtt_ + target_;
+            settled_at_ = now + length;
+            period_ = {};
+            period_.end = now + length;
+        }
+        turn_ = std::max(turn_, room);
+        clamp();
+    }
+    // What a turn allowed says nothing about what fits beside others. Who goes on without turns is alone.
+    void end_turn(bool goes_on) override {
+        if (before_turn_ && !goes_on) window_ = std::min(window_, *before_turn_);
+        before_turn_.reset();
+        turn_ = 0;
     }
 
     Bytes window(const InFlight&) const override { return {static_cast<std::uint64_t>(window_)}; }
@@ -260,6 +286,8 @@ private:
     std::int64_t initial_window_;
     std::int64_t window_;
     std::int64_t max_window_;
+    std::optional<std::int64_t> before_turn_;  // the window, if a turn has raised it
+    std::int64_t turn_ = 0;                    // the most that it allowed
     Rate line_rate_;
     bool alone_ = false;
     Time spoke_until_{INT64_MIN / 2};

@@ -37,8 +37,8 @@ TEST_CASE("config: a refusal names field, value and accepted range") {
     CHECK(complaint([](auto& c) { c.max_peers = 65536; }) == "max_peers is 65536; accepted: 1 to 65535");
     CHECK(complaint([](auto& c) {
               c.line_rate = Rate{1};
-              c.congestion = static_cast<CongestionAlgorithm>(3);
-          }) == "congestion is none of those accepted: window, line_rate, credit");
+              c.congestion = static_cast<CongestionAlgorithm>(4);
+          }) == "congestion is none of those accepted: window, line_rate, credit, auto");
 }
 
 TEST_CASE("config: edges of the ranges") {
@@ -67,7 +67,7 @@ TEST_CASE("config: edges of the ranges") {
     CHECK_FALSE(accepted([](auto& c) { c.max_messages_per_peer = 0; }));
     CHECK(accepted([](auto& c) { c.max_unexpected = Bytes{0}; }));
     CHECK(accepted([](auto& c) { c.dscp[7] = 63; }));
-    CHECK_FALSE(accepted([](auto& c) { c.congestion = static_cast<CongestionAlgorithm>(3); }));
+    CHECK_FALSE(accepted([](auto& c) { c.congestion = static_cast<CongestionAlgorithm>(4); }));
     CHECK_FALSE(accepted([](auto& c) { c.crypto_library = static_cast<CryptoLibrary>(3); }));
     CHECK_FALSE(accepted([](auto& c) { c.cipher = static_cast<CipherChoice>(3); }));
 }

@@ -1,6 +1,9 @@
 // Credit: senders send at the pace at which the receiver grants.
 #include <doctest/doctest.h>
 
+#include <numeric>
+#include <vector>
+
 #include "support/native/world.hpp"
 
 namespace dlcp::test {
@@ -41,6 +44,50 @@ TEST_CASE("credit: what several senders send arrives at the receiver's line rate
         CHECK(static_cast<double>(world.now().value) < 1.25 * expected_ns);
         CHECK(world.failure() == "");
     }
+}
+
+// Four senders to one receiver. In turns the messages end one after the other, the last no later than by windows.
+TEST_CASE("credit: under an incast auto gives turns, and messages end sooner than by windows") {
+    constexpr std::uint32_t message_bytes = 4'000'000;
+    constexpr std::uint32_t senders = 4;
+    const auto ends = [&](const char* algorithm) {
+        World world(1);
+        LinkSettings port;
+        port.rate = Rate{10'000'000'000};
+        port.queue = Bytes{500'000};
+        port.ecn_mark_above = Bytes{100'000};
+        for (std::uint32_t host = 0; host <= senders; ++host) {
+            EndpointConfig config;
+            config.congestion = congestion_algorithm(algorithm);
+            config.line_rate = port.rate;
+            config.target_delay = microseconds(30);
+            world.add_host(config);
+            world.network().set_uplink(host, port);
+            world.network().set_downlink(host, port);
+        }
+        LinkSettings way;
+        way.delay = microseconds(10);
+        for (std::uint32_t host = 1; host <= senders; ++host) {
+            world.network().set_way(host, 0, way);
+            world.network().set_way(0, host, way);
+            world.receive({.at = 0, .from = host, .tag = 1, .capacity_bytes = message_bytes, .is_virtual = true});
+            world.send({.from = host, .to = 0, .tag = 1, .message_bytes = message_bytes, .is_virtual = true});
+        }
+        std::vector<std::int64_t> found;
+        for (std::uint32_t left = senders; left-- > 0;) {
+            REQUIRE(world.run(world.now() + seconds(1), [&] { return world.open_sends() <= left; }));
+            found.push_back(world.now().value);
+        }
+        CHECK(world.failure() == "");
+        return found;
+    };
+    const std::vector<std::int64_t> window = ends("window");
+    const std::vector<std::int64_t> turns = ends("auto");
+    const auto sum = [](const std::vector<std::int64_t>& times) {
+        return std::accumulate(times.begin(), times.end(), std::int64_t{0});
+    };
+    CHECK(sum(turns) < sum(window) * 8 / 10);
+    CHECK(turns.back() < window.back() * 105 / 100);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST_CASE("endpoint pair: an undisturbed transfer takes little longer than the l
 }
 
 TEST_CASE("endpoint pair: every congestion algorithm fills a link without loss") {
-    for (const char* const algorithm : {"window", "line_rate", "credit"}) {
+    for (const char* const algorithm : {"window", "line_rate", "credit", "auto"}) {
         CAPTURE(algorithm);
         EndpointConfig config = plain_config();
         config.congestion = congestion_algorithm(algorithm);

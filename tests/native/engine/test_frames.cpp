@@ -74,7 +74,7 @@ std::string line(const Frame& frame) {
             return name + field("largest", a.largest) + field("ack_delay_ns", a.ack_delay_ns) +
                    field("queue_delay_ns", a.queue_delay_ns) + field("credit_bytes", a.credit_bytes) +
                    field("ce_packets", a.ce_packets) + " received=" + hex_list(words(a.received, a.words)) +
-                   " ce=" + (a.ce == nullptr ? "none" : hex_list(words(a.ce, a.words)));
+                   " ce=" + (a.ce == nullptr ? "none" : hex_list(words(a.ce, a.words))) + (a.turn ? " turn" : "");
         }
         case FrameType::outcome: {
             wire::Outcome o;

@@ -1,0 +1,113 @@
+// TurnScheduler: under an incast, who sends, and how much is in flight.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/turn_scheduler.hpp"
+
+namespace dlcp {
+namespace {
+
+constexpr Rate line_rate{8'000'000'000};  // a byte a nanosecond
+constexpr Bytes datagram{1000};
+constexpr Duration rtt = microseconds(20);
+constexpr std::uint64_t product = 20'000;  // bytes in a round trip
+
+// A receiver to which data comes, tick by tick.
+struct Receiver {
+    TurnScheduler turns{true, line_rate, datagram};
+    Time now{0};
+    std::vector<std::uint32_t> told;
+
+    void open(std::uint32_t peer, std::uint32_t bytes, std::uint8_t traffic_class = 0) {
+        turns.opened(peer, {traffic_class, bytes}, peer, rtt);
+    }
+    // So many ticks of half a round trip, in which so much of the line is used.
+    void run(int ticks, unsigned percent, Duration queued = rtt, unsigned sent_percent = 0) {
+        for (int tick = 0; tick < ticks; ++tick) {
+            turns.arrived(product / 2 * percent / 100, queued);
+            turns.sent(product / 2 * sent_percent / 100);
+            now = now + rtt / 2;
+            told.clear();
+            if (turns.due(now)) turns.decide(now, told);
+        }
+    }
+    bool shares() const { return turns.next() != time_never; }
+    bool is_told(std::uint32_t peer) const { return std::find(told.begin(), told.end(), peer) != told.end(); }
+};
+
+TEST_CASE("turn scheduler: none without an incast") {
+    Receiver receiver;
+    receiver.open(0, 1'000'000);
+    receiver.run(8, 100);
+    CHECK_FALSE(receiver.shares());  // one sender
+    receiver.open(1, 1'000'000);
+    receiver.run(8, 70);
+    CHECK_FALSE(receiver.shares());  // the line is not full
+    receiver.run(8, 100, rtt / 4);
+    CHECK_FALSE(receiver.shares());  // nothing queues
+    receiver.run(8, 100, rtt, 100);
+    CHECK_FALSE(receiver.shares());  // this host sends as much: likely all do
+    receiver.run(2, 100);
+    CHECK(receiver.shares());
+    TurnScheduler unknown(true, Rate{0}, datagram);
+    CHECK_FALSE(unknown.gives());
+}
+
+TEST_CASE("turn scheduler: the least left goes first, the others wait, and the next begins before it is done") {
+    Receiver receiver;
+    receiver.open(0, 900'000);
+    receiver.open(1, 300'000);
+    receiver.open(2, 600'000);
+    receiver.run(3, 100);
+    REQUIRE(receiver.turns.turn(1));
+    CHECK(*receiver.turns.turn(1) >= Bytes{product});
+    CHECK(*receiver.turns.turn(1) <= Bytes{2 * product});
+    CHECK(receiver.turns.turn(0) == Bytes{0});
+    CHECK(receiver.turns.turn(2) == Bytes{0});
+
+    receiver.turns.placed(1, {0, 300'000}, 295'000);
+    receiver.run(1, 100);
+    CHECK(*receiver.turns.turn(2) > Bytes{0});
+    CHECK(receiver.is_told(2));
+    CHECK(receiver.turns.turn(0) == Bytes{0});
+    CHECK_FALSE(receiver.is_told(0));
+
+    receiver.turns.placed(1, {0, 300'000}, 5'000);
+    receiver.turns.placed(2, {0, 600'000}, 600'000);
+    receiver.run(1, 100);
+    CHECK_FALSE(receiver.shares());  // who is left is alone, and must hear of it
+    CHECK(receiver.is_told(0));
+    CHECK_FALSE(receiver.turns.turn(0));
+}
+
+TEST_CASE("turn scheduler: a higher class goes before a shorter message") {
+    Receiver receiver;
+    receiver.open(0, 200'000);
+    receiver.open(1, 2'000'000, 3);
+    receiver.run(3, 100);
+    CHECK(*receiver.turns.turn(1) > Bytes{product});
+    CHECK(receiver.turns.turn(0) == Bytes{0});
+}
+
+TEST_CASE("turn scheduler: where turns leave the line idle more get theirs, and at last all are free") {
+    Receiver receiver;
+    for (std::uint32_t peer = 0; peer < 8; ++peer) receiver.open(peer, 10'000'000);
+    receiver.run(3, 100);
+    const auto waiting = [&] {
+        int count = 0;
+        for (std::uint32_t peer = 0; peer < 8; ++peer) count += receiver.turns.turn(peer) == Bytes{0};
+        return count;
+    };
+    const auto first = waiting();
+    receiver.run(8, 50);
+    CHECK(waiting() < first);
+    receiver.run(40, 50);
+    CHECK_FALSE(receiver.shares());
+    receiver.run(8, 100);
+    CHECK_FALSE(receiver.shares());  // for a while
+}
+
+}  // namespace
+}  // namespace dlcp
