@@ -145,7 +145,7 @@ def test_starting_thresholds_follow_their_rule() -> None:
     assert data.critical.mark_from_bytes == round(100e9 * 100e-6 / 8 / 7)  # above 65 packets
     # Critical packets are cut above the share, droppable ones from three quarters of it on.
     assert data.critical == Thresholds(data.critical.mark_from_bytes, trim_above_bytes=500_000)
-    assert (data.level(0).trim_above_bytes, data.level(7).trim_above_bytes) == (375_000, 500_000)
+    assert (data.level(0).trim_above_bytes, data.level(7).trim_above_bytes) == (375_000, 437_500)
     dropping = starting_policy(100 * 10**9, rtt_s=100e-6, trim=False).traffic_class(3)
     assert dropping.critical == Thresholds(data.critical.mark_from_bytes, drop_above_bytes=500_000)
     # Half to three quarters of the share; above it there is room for critical ones.
