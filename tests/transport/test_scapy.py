@@ -117,7 +117,13 @@ def as_twin(frame: Packet) -> twin.Frame | None:
             ce = tuple(frame.ce) if frame.flags.has_ce else None
             times = frame.ack_delay_ns, frame.queue_delay_ns
             return twin.Ack(
-                frame.largest, *times, frame.credit_bytes, frame.ce_packets, tuple(frame.received), ce
+                frame.largest,
+                *times,
+                frame.credit_bytes,
+                frame.ce_packets,
+                tuple(frame.received),
+                ce,
+                bool(frame.flags.turn),
             )
         case layer.DLCPMessageIds():
             return twin.Ids(layer.FRAME_TYPES[frame.type], tuple(frame.message_ids))

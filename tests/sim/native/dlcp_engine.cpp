@@ -296,7 +296,8 @@ TEST_CASE("dlcp: classes keep their order at the hosts too") {
 }
 
 TEST_CASE("dlcp: settings out of range are named") {
-    CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"paths", 65}})), "dlcp.paths is 65; accepted: whole numbers from 1 to 64");
+    CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"paths", 65}})),
+                      "dlcp.paths is 65; accepted: whole numbers from 1 to 64");
     CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"congestion", 4}})),
                       "dlcp.congestion is 4; accepted: 0 window, 1 line_rate, 2 credit, 3 auto");
     CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"no_such", 1}})),
