@@ -82,7 +82,33 @@ public:
         return std::clamp(std::max(curve(round.now + round.rtt), reno_), window, window * 3 / 2);
     }
 
+    // Every round that the window limits and in which packets queue. A window alone on its link gets the same rate whatever
+    // its size, for the queue is its own; one beside others that do not yield gets a rate that follows it. The elasticity,
+    // (dr / r) / (dw / w), is their share of what is on the way.
+    void note_rate(Time now, std::int64_t window, Bytes acked, Duration length) {
+        if (length.value <= 0) return;
+        const double rate = static_cast<double>(acked.value) / static_cast<double>(length.value);
+        noted_ = std::min(noted_ + 1, rounds_noted);
+        const double gain = 1.0 / noted_;
+        const double of_window = static_cast<double>(window) - window_mean_;
+        const double of_rate = rate - rate_mean_;
+        window_mean_ += gain * of_window;
+        rate_mean_ += gain * of_rate;
+        variance_ = (1 - gain) * (variance_ + gain * of_window * of_window);
+        covariance_ = (1 - gain) * (covariance_ + gain * of_window * of_rate);
+        // Windows that hardly differ tell nothing.
+        if (noted_ < rounds_noted || variance_ * 100 < window_mean_ * window_mean_) return;
+        const bool follows = covariance_ * window_mean_ > least_elasticity * variance_ * rate_mean_;
+        outweighed_until_ = follows ? now + turn : now;
+    }
+    // Others hold a good part of the queue, whatever this window does. It ends with its turn unless it is seen again.
+    bool outweighed(Time now) const { return now < outweighed_until_; }
+
 private:
+    // Moving averages over so many rounds.
+    static constexpr int rounds_noted = 32;
+    // Beside one CUBIC connection 0.35 to 0.6 were measured (50 Mbit/s).
+    static constexpr double least_elasticity = 0.33;
     // Round trips of yielding without effect. What was sent before the first cut arrives in the second, and what a
     // sender that still doubled had sent makes that one's queue longer.
     static constexpr int rounds_yielded = 5;
@@ -114,6 +140,13 @@ private:
     }
 
     std::int64_t packet_;  // bytes
+    // Of windows, in bytes, and rates, in bytes per ns.
+    int noted_ = 0;
+    double window_mean_ = 0;
+    double rate_mean_ = 0;
+    double variance_ = 0;
+    double covariance_ = 0;
+    Time outweighed_until_{INT64_MIN / 2};
     bool on_ = false;
     Time end_{0};
     // Yielding: rounds in a row, and the delay and the window when they began.

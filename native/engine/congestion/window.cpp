@@ -194,6 +194,14 @@ private:
         const std::int64_t before = window_;
         bool yielded = false;
 
+        // Where the line's rate is known the fabric is this job's.
+        const bool may_hold = alone_ && !network_speaks && line_rate_.value_bps == 0;
+        if (limited_ && may_hold && delay > target_ / 2)
+            competition_.note_rate(now, window_, Bytes{static_cast<std::uint64_t>(round_acked_)},
+                                   now - round_began_);
+        round_began_ = now;
+        // What a kernel's TCP keeps in its own host's queue, whatever the delay, is about as much.
+        const std::int64_t held = may_hold && competition_.outweighed(now) ? 2 * initial_window_ : 0;
         if (network_speaks) competition_.stop();
         if (competition_.on()) {
             if (samples_ > 0)
@@ -212,11 +220,15 @@ private:
             mark_average_ = std::max(mark_average_, marked / 16);
             window_ -= window_ * mark_average_ / (2 << 16);
             slow_start_ = false;
+        } else if (delay > target && window_ <= held) {
+            if (limited_) window_ += datagram_;
+            slow_start_ = false;
         } else if (delay > target) {
             // The excess's share of the round trip. The round trip also contains the queue of the other direction, in
             // which acknowledgements wait; that queue is not part of this direction's excess.
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
+            window_ = std::max(window_, held);
             slow_start_ = false;
             yielded = limited_ && alone_ && !network_speaks;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
@@ -298,6 +310,7 @@ private:
     Time settled_at_{INT64_MIN / 2};  // until then answers are about what left before the last quick adapt
     bool first_round_ = true;
     std::int64_t mark_average_ = 0;
+    Time round_began_{0};
     std::int64_t round_acked_ = 0;
     std::int64_t round_lost_ = 0;
     std::uint32_t round_packets_ = 0;

@@ -94,6 +94,22 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("competition: a rate that follows the window says that others hold the queue, for a turn") {
+    for (const bool follows : {false, true}) {
+        Competition competition(packet);
+        Time now{0};
+        for (int i = 0; i < 64; ++i) {
+            now = now + milliseconds(10);
+            const std::int64_t window = 50'000 + 20'000 * (i % 4);
+            // The rate stays, or goes half the way of the window.
+            const std::uint64_t acked = follows ? 40'000 + 10'000 * static_cast<std::uint64_t>(i % 4) : 60'000;
+            competition.note_rate(now, window, Bytes{acked}, milliseconds(10));
+        }
+        CHECK(competition.outweighed(now) == follows);
+        CHECK(!competition.outweighed(now + seconds(20)));
+    }
+}
+
 TEST_CASE("competition: idle time does not count on the curve") {
     Competition competition(packet);
     const std::int64_t window = yield(competition, 5, 64'000);
