@@ -1,8 +1,9 @@
 """The recipe "mstopk": the k largest of a buffer, and what is not sent waits.
 
 Shi et al., "Towards Scalable Distributed Training of Deep Learning on Public Cloud Clusters", MLSys 2021, arXiv
-2010.10458; its selector, error feedback, and an all-gather of k values and indices from each rank. Its hierarchy of
-hosts is not here: every rank chooses for itself. With selector="largest" the choice is exact, and takes less time.
+2010.10458; its selector, error feedback, and an all-gather of k values and indices from each rank. Every rank chooses
+for itself; the paper's hierarchy of hosts is by_hosts.py around this. With selector="largest" the choice is exact, and
+takes less time.
 """
 
 from __future__ import annotations
