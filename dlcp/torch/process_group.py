@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
@@ -132,6 +132,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._private: dict[str, Communicator] = {}
         self._sparse: SparseReducer | None = None
         self._splits = itertools.count()
+        self._data_communicators = itertools.count()
+        self._before_shutdown: list[Callable[[], None]] = []
         self._traffic_class = options.traffic_class
         self._algorithms = options.algorithms
         # Ranks may give different shapes of one size. It is almost always a mistake.
@@ -589,6 +591,8 @@ class ProcessGroup(dist.ProcessGroup):
         if self._closed:
             return
         self._closed = True
+        for callback in self._before_shutdown:
+            callback()
         self._self_messages.close()
         for communicator in (*self._private.values(), self.communicator):
             self._shared.release(communicator)
@@ -730,6 +734,21 @@ class ProcessGroup(dist.ProcessGroup):
                     f"{main.name}.{name}", members, self._store, main.timeout_s
                 )
             return self._private[name]
+
+    def data_communicator(self) -> Communicator:
+        """A communicator for data that must not delay the job's other operations: the lowest traffic class is its own.
+
+        Every call opens another one, which blocks for the store; all ranks call it. From the first call on no other
+        group of the job uses class 0, whatever its options say.
+        """
+        communicator = self.private_communicator(f"data{next(self._data_communicators)}")
+        communicator.in_background = True
+        self._shared.job.traffic_class_min = 1
+        return communicator
+
+    def call_before_shutdown(self, callback: Callable[[], None]) -> None:
+        """Has a callback called once, when the group is about to close."""
+        self._before_shutdown.append(callback)
 
     def _agree_reduced(self, tensor: Tensor) -> str:
         """What ranks compare of a reduction besides its real type and size, which the transport compares."""

@@ -108,6 +108,8 @@ class Job(Closeable):
         """How many ranks there are."""
         self.timeout_s = timeout_s
         """How long to wait for another rank, seconds."""
+        self.traffic_class_min = 0
+        """No operation of a group leaves in a lower class, but for groups in the background. May be changed."""
         if incarnation is None:
             incarnation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         # A job of one rank needs no store.

@@ -77,6 +77,8 @@ class Membership:
         """The group's number in message tags; None: it has one member."""
         self.timeout_s = timeout_s
         """Default timeout of operations, seconds. May be changed."""
+        self.in_background = False
+        """Whether its operations may leave in the lowest traffic class while the job keeps others out of it."""
         self._runtime = job.endpoint.runtime
         self._calls = Calls(name, members, self.rank, limit_bytes)
         self._planner = Planner(
@@ -186,6 +188,17 @@ class Membership:
             self._reason = "close() with operations under way"
         self._leave(tell=not orderly)
 
+    def withdraw(self) -> None:
+        """Leaves the group at once and tells nobody. What is under way here is given up. Again: nothing.
+
+        For a member of which nobody expects anything any more, though it waits itself: a service, for its next request.
+        """
+        with self._failure_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._leave(tell=False)
+
     def _leave(self, *, tell: bool) -> None:
         self._recorder.close_group(self._record)
         if self.number is None:
@@ -205,7 +218,10 @@ class Membership:
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
 
     def _options(self, how: Any, traffic_class: int = 0) -> CallOptions:
-        return call_options(how, self.timeout_s, traffic_class)
+        options = call_options(how, self.timeout_s, traffic_class)
+        if options.traffic_class < self.job.traffic_class_min and not self.in_background:
+            return options._replace(traffic_class=self.job.traffic_class_min)
+        return options
 
     def _start(
         self,
