@@ -102,6 +102,7 @@ PYTHON_ARROWS = {
     "dlcp.transport": {"dlcp", "dlcp._native", "numpy"},
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
+    "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
     "dlcp.switch.software": {"dlcp", "dlcp._native", "dlcp.switch"},
     # P4Runtime: loaded when somebody deploys. The program for p4runtime-shell runs under another Python.

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-import dlcp.torch.process_group  # noqa: F401  # loaded once, before the forks
+import dlcp.torch.process_group  # loaded once, before the forks
 
 RUN_LIMIT_S = 60.0
 # What nobody may see. A scenario's own words on standard error are allowed.
@@ -106,6 +106,19 @@ def receive_that_never_comes() -> None:
     dist.irecv(torch.ones(10), 1 - dist.get_rank())
 
 
+def data_cache_left_open() -> None:
+    # Its receive for other ranks' requests never ends, and nobody closes it.
+    init()
+    cache = dlcp.torch.DataCache(range(100))
+    assert cache.__getitems__(range(100)) == list(range(100))
+    dist.barrier()
+
+
+def data_cache_destroyed_with_the_group() -> None:
+    data_cache_left_open()
+    dist.destroy_process_group()
+
+
 def uncaught() -> None:
     init()
     raise ZeroDivisionError("on purpose")
@@ -135,6 +148,8 @@ SCENARIOS = {
         Scenario(callback_that_still_runs),
         Scenario(callback_that_starts_a_collective),
         Scenario(receive_that_never_comes),
+        Scenario(data_cache_left_open),
+        Scenario(data_cache_destroyed_with_the_group),
         Scenario(uncaught, (1, 1), ("ZeroDivisionError: on purpose", "ZeroDivisionError: on purpose")),
         # The other rank hears of it: there is nothing to wait for any more.
         Scenario(ctrl_c, (-signal.SIGINT, 1), ("KeyboardInterrupt", "CollectiveAbortedError")),
