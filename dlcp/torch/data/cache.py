@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
     from dlcp.torch.data.exchange import Exchange
 
-# A disk without a stated bound is bounded by its own size alone.
-_NO_BOUND = 2**62
-
 
 class DataCache(Dataset[Any]):
     """A map-style data set for any DataLoader: `transform(decode(dataset[i]))`, with dataset and decode cached.
@@ -76,9 +73,9 @@ class DataCache(Dataset[Any]):
 
         `folder`: of the disk level, on a local disk, for this data set alone; ranks of one host may share it. None: no
         disk level. What lies there is unpickled: only people who may run code here may write there. `disk_bytes`:
-        bound of the folder; None: the disk's own. `version`: names the state of the data set; entries of another one
-        are removed. `memory_bytes`: bound of this rank's memory level. Nothing is evicted from either: what finds no
-        room is read again from the level below, in each epoch.
+        bound of the folder; None: nine tenths of what is free when it is opened. `version`: names the state of the data
+        set; entries of another one are removed. `memory_bytes`: bound of this rank's memory level. Nothing is evicted
+        from either: what finds no room is read again from the level below, in each epoch.
 
         `decode`: makes of a raw sample the one that memory keeps. `transform`: what is drawn anew each time,
         augmentation; it may change its argument. None: the sample as it is.
@@ -99,7 +96,8 @@ class DataCache(Dataset[Any]):
         self._transform = _callable_or_none("transform", transform)
         self._pid = os.getpid()
         self._counts = ReadCounts()
-        disk_bytes = _NO_BOUND if disk_bytes is None else checks.integer("disk_bytes", disk_bytes, 0)
+        if disk_bytes is not None:
+            disk_bytes = checks.integer("disk_bytes", disk_bytes, 0)
         version = checks.text("version", version)
         threads = checks.integer("read_threads", read_threads, 1, 64)
         memory = MemoryLevel(checks.integer("memory_bytes", memory_bytes, 0))

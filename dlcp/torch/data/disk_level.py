@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -53,22 +54,29 @@ class DiskLevel:
     """Payloads by index in a folder. Any thread and any number of processes may use one folder.
 
     Opening it counts the folder's bytes, which reads its names and sizes, and removes what killed writers left.
-    Raises OSError: the folder cannot be made or listed.
+    Raises OSError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path, bytes_max: int, version: str = "") -> None:
-        """`version`: of the data set; entries that were written under another are torn ones."""
+    def __init__(self, folder: Path, bytes_max: int | None, version: str = "") -> None:
+        """`bytes_max`: None, nine tenths of what is free now, beside what the folder has; the disk is not ours alone.
+
+        `version`: of the data set; entries that were written under another are torn ones.
+        """
         self.folder = folder
-        self.bytes_max = bytes_max
-        """The bound on the sum of entries, headers included."""
         self.read_only = False
         """Whether the disk refused a write. No other is tried then."""
         self._key = hashlib.blake2b(version.encode(), digest_size=32).digest()
         # Samples may be private: the folder is this user's.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.bytes_max = 0
+        """The bound on the sum of entries, headers included."""
         try:
             with self._account() as account:
-                account.write(self._clean())
+                used_bytes = self._clean(bytes_max)
+                account.write(used_bytes)
+                if bytes_max is None:
+                    bytes_max = used_bytes + shutil.disk_usage(folder).free * 9 // 10
+            self.bytes_max = bytes_max
         except OSError as error:
             self._refused(error)
 
@@ -181,7 +189,7 @@ class DiskLevel:
         with self._account() as account:
             account.write(max(0, account.read() - nbytes))
 
-    def _clean(self) -> int:
+    def _clean(self, bytes_max: int | None) -> int:
         """Removes what killed writers left and what exceeds the bound; the bytes of the rest."""
         entries: list[tuple[int, int, Path]] = []
         for folder in self.folder.iterdir():
@@ -196,7 +204,7 @@ class DiskLevel:
                         entries.append((int(path.stem), file.stat().st_size, path))
         used_bytes = sum(nbytes for _, nbytes, _ in entries)
         entries.sort()
-        while entries and used_bytes > self.bytes_max:
+        while entries and bytes_max is not None and used_bytes > bytes_max:
             _, nbytes, path = entries.pop()
             path.unlink(missing_ok=True)
             used_bytes -= nbytes

@@ -314,6 +314,22 @@ def test_forked_workers_ask_no_other_rank(tmp_path: Path) -> None:
     assert sorted(reads_of(tmp_path / "reads")) == list(range(40))
 
 
+def beside_gloo(folder: Path) -> Any:
+    with pytest.raises(TypeError, match="accepted: a group of the backend dlcp"):
+        DataCache(range(5), group=dist.group.WORLD)
+    with DataCache(FarDataset(5, folder / "reads"), memory_bytes=ROOM) as cache:
+        return list(cache.sampler(shuffle=False)), [index for index, _ in cache.__getitems__(range(5))]
+
+
+def test_under_another_backend_each_rank_caches_for_itself(tmp_path: Path) -> None:
+    everything = [0, 1, 2, 3, 4]
+    assert ranks.run(beside_gloo, backend="gloo", folder=tmp_path) == [
+        ([0, 2, 4], everything),
+        ([1, 3], everything),
+    ]
+    assert sorted(reads_of(tmp_path / "reads")) == sorted(2 * everything)
+
+
 def test_the_public_names() -> None:
     assert dlcp.torch.DataCache is DataCache
     assert "EpochSampler" in dlcp.torch.__all__

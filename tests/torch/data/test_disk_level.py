@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -169,5 +170,10 @@ def test_a_file_system_that_is_full(tmp_path: Path) -> None:
         assert disk.read_only
         assert {index for index in payloads if disk.get(index) == Found(payloads[index])} == kept
         assert all(disk.get(index) == MISSING for index in payloads.keys() - kept)
+        shutil.rmtree(tmp_path / "samples")
+        # Without a bound of its own the level leaves room to others.
+        disk = DiskLevel(tmp_path / "samples", None)
+        assert 0 < sum(disk.put(index, payload) for index, payload in payloads.items()) < len(kept)
+        assert not disk.read_only
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)

@@ -335,6 +335,24 @@ def test_close_lets_what_is_under_way_end() -> None:
             assert each[0] == 2.0
 
 
+def test_withdrawing_ends_what_waits_here_and_tells_nobody(world: Of) -> None:
+    groups = world(3).open()
+    world(3).each(groups, lambda group: group.barrier().wait(PATIENCE_S))
+    request = groups[0].receive(Span.of(ones()), None)
+    groups[0].withdraw()
+    groups[0].withdraw()
+    with pytest.raises(errors.CollectiveAbortedError):
+        request.wait(PATIENCE_S)
+    with pytest.raises((errors.ClosedError, errors.GroupFailedError)):
+        groups[0].barrier()
+    message = groups[2].receive(Span.of(ones()), 1)
+    groups[1].send(Span.of(ones()), 2).wait(PATIENCE_S)
+    message.wait(PATIENCE_S)
+    assert [group.failed for group in groups[1:]] == [None, None]
+    for group in groups[1:]:
+        group.close()
+
+
 def test_closed_group_takes_no_calls(world: Of) -> None:
     groups = world(2).open()
     for group in groups:
