@@ -14,19 +14,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dlcp.errors import ArgumentError
+
 
 class LayerNorms:
     """Norms of tensors of these lengths over the ranks of a group.
 
     `numels`: elements of each tensor, the same on all ranks. `group`: None: the default group; without one, or alone,
-    this rank computes all. The largest tensors are given out first, each to the rank with the least so far.
+    this rank computes all. The largest tensors are given out first, each to the rank with the least so far. Raises
+    ArgumentError: a group without this rank.
     """
 
     def __init__(self, numels: Sequence[int], group: dist.ProcessGroup | None = None) -> None:
         self._group = group
+        self.numels = tuple(numels)
+        """As given."""
         ranks, self._rank = 1, 0
         if dist.is_initialized():
             ranks, self._rank = dist.get_world_size(group), dist.get_rank(group)
+            if self._rank < 0:
+                raise ArgumentError("this rank is not in the group; accepted: a group that it is in")
         owned: list[list[int]] = [[] for _ in range(ranks)]
         loads = [0] * ranks
         for index in sorted(range(len(numels)), key=lambda index: (-numels[index], index)):

@@ -703,10 +703,14 @@ class ProcessGroup(dist.ProcessGroup):
             call["traffic_class"] = self._traffic_class
         if self._algorithms and (algorithm := self._algorithms.get(collective)):
             call["algorithm"] = algorithm
+        return _Start(self.numbering(on), call, collective, keep)
+
+    def numbering(self, on: Communicator | None = None) -> Communicator:
+        """The communicator that numbers a collective which starts now: see `starting`. May block in a callback."""
         communicator = on or self.communicator
         if communicator is self.communicator and tickets.current is not None:
             communicator = self._communicator_of_callbacks()
-        return _Start(communicator, call, collective, keep)
+        return communicator
 
     def _starting_message(self, operation: str, keep: object) -> _Start[MessageKeywords]:
         """As `starting`, for a message to or from one rank. Messages pair by tag, so callbacks use the group's own."""

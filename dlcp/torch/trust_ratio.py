@@ -1,8 +1,9 @@
 """LARS and LAMB: optimizers that scale each layer's update by a trust ratio, ‖weights‖ / ‖update‖.
 
-Both ask for two norms of each layer in every step. With a process group the ranks share the work (layer_norms.py), so
-their weights must be alike, as under DDP; without one each computes all, to the same bits. Layers of one dimension
-(biases, normalisation) have the ratio 1, as the papers' authors do.
+Both ask for two norms of each layer in every step. With a process group the ranks share the work (layer_norms.py):
+their weights must be alike, and the same layers have gradients, which are alike too, as under DDP. Without one each
+computes all, to the same bits. Layers of one dimension (biases, normalisation) have the ratio 1, as the papers' authors
+do.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class _TrustRatioOptimizer(torch.optim.Optimizer):
         checks.number("eps", defaults["eps"], 0)
         super().__init__(params, defaults)
         self._group = group
-        self._norms: dict[tuple[int, ...], LayerNorms] = {}
+        self._norms: LayerNorms | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -49,9 +50,9 @@ class _TrustRatioOptimizer(torch.optim.Optimizer):
         ratios = [1.0] * len(layers)
         if trusted:
             numels = tuple(layers[index][0].numel() for index in trusted)
-            if numels not in self._norms:
-                self._norms[numels] = LayerNorms(numels, self._group)
-            norms = self._norms[numels].of(
+            if self._norms is None or self._norms.numels != numels:
+                self._norms = LayerNorms(numels, self._group)
+            norms = self._norms.of(
                 [layers[index][0] for index in trusted], [updates[index] for index in trusted]
             )
             for index, of_weights, of_update in zip(trusted, *norms.tolist(), strict=True):

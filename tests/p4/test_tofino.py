@@ -253,7 +253,7 @@ def test_what_is_done_otherwise_is_said() -> None:
 
 
 def test_queue_of_a_shared_buffer_ends_where_it_would_if_others_were_empty() -> None:
-    policy = starting_policy(10**10, separate=True, ports=32)
+    policy = starting_policy(10**10, trim=False, separate=True, ports=32)
     rendered = render_tofino(policy, PORTS)
     told = next(d for d in rendered.differences if d.field == "shared_bytes")
     assert "fixed limit" in told.text()

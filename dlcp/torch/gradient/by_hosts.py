@@ -14,6 +14,7 @@ The ledger has what crosses between hosts.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,12 @@ if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
+logger = logging.getLogger("dlcp")
+
 BY_HOSTS = "by_hosts"
-"""Of a saved state: what a rank keeps is of its shard of a host's sum."""
+"""Of a saved state: hosts and ranks on each, if what a rank keeps is of its shard of a host's sum; None: it is not."""
+SEQUENCES_MAX = 4
+"""No pipeline starts more collectives for a buffer."""
 SHARD_NUMEL_MIN = 1024
 """Below it a buffer is not worth three steps."""
 
@@ -47,10 +52,11 @@ SHARD_NUMEL_MIN = 1024
 class Across:
     """The ranks of one place on all hosts, as pipelines use a process group."""
 
-    def __init__(self, group: ProcessGroup, ranks: Sequence[int]) -> None:
+    def __init__(self, group: ProcessGroup, ranks: Sequence[int], name: str) -> None:
         self._group = group
         self._ranks = ranks
-        self.communicator = group.private_communicator("between hosts", ranks)
+        self._name = f"{name} between hosts"
+        self.communicator = group.private_communicator(self._name, ranks)
         """The one that numbers its collectives."""
 
     def size(self) -> int:
@@ -67,7 +73,7 @@ class Across:
 
     def private_communicator(self, name: str) -> Communicator:
         """As ProcessGroup.private_communicator."""
-        return self._group.private_communicator(f"{name} between hosts", self._ranks)
+        return self._group.private_communicator(f"{self._name}, {name}", self._ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,16 @@ class _Host:
 
     inside: Communicator
     across: Across
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Hosts, and ranks on each."""
+        return self.across.size(), self.inside.size
+
+    def fail(self, error: object) -> None:
+        """A step of a buffer has failed here: nobody is to wait for the next one."""
+        for communicator in (self.inside, self.across.communicator):
+            communicator.abort(f"gradients by hosts: {error}")
 
 
 class ByHosts:
@@ -88,7 +104,10 @@ class ByHosts:
         self._inner = inner
         self.sequences = inner.sequences
         self._lock = threading.Lock()
-        self._hosts: dict[ProcessGroup, _Host | None] = {}
+        # By group, and by the communicator that numbers a buffer: numbers are apart where these are.
+        self._hosts: dict[tuple[ProcessGroup, str], _Host | None] = {}
+        # What a loaded state is of, until it has been compared with what is here.
+        self._loaded: list[tuple[int, int] | None] = []
 
     @property
     def residual(self) -> ResidualMemory | FeedbackMemory | None:
@@ -105,7 +124,10 @@ class ByHosts:
         return self._inner.end_step(applied=applied, gradient_norm=gradient_norm)
 
     def start(self, buffer: GradientBuffer) -> PendingBuffer:
-        host = None if buffer.scattered else self._host_of(buffer.group)
+        numbering = buffer.communicator
+        if buffer.call.sequence is None:
+            numbering = buffer.group.numbering(numbering)
+        host = None if buffer.scattered else self._host_of(buffer.group, numbering)
         if host is None or buffer.values.numel() < SHARD_NUMEL_MIN * host.inside.size:
             return self._inner.start(buffer)
         inside, dtype = host.inside, DATA_TYPES[buffer.values.dtype]
@@ -116,10 +138,10 @@ class ByHosts:
             shard = self._state.buffers.take(end - begin, memory.dtype, torch.device("cpu"))
             opened = self._state.buffers.output(buffer)
         prepared = PreparedBuffer.of(buffer, memory, opened)
-        # One number of the group's stands for all collectives of the buffer: ranks may start buffers in any order.
+        # One number stands for all collectives of the buffer: ranks may start buffers in any order.
         number = buffer.call.sequence
         if number is None:
-            number = buffer.communicator.reserve(self.sequences)
+            number = numbering.reserve(self.sequences)
         in_class = buffer.call.traffic_class
         if in_class is None:
             in_class = self._state.rules.of(buffer.layout).traffic_class
@@ -130,7 +152,7 @@ class ByHosts:
         )
         between = self._shard_of(buffer, host.across, shard, (begin, end))
         between = dataclasses.replace(
-            between, call=dataclasses.replace(call, sequence=self.sequences * number)
+            between, call=dataclasses.replace(call, sequence=SEQUENCES_MAX * number)
         )
 
         def scatter() -> Work:
@@ -159,6 +181,7 @@ class ByHosts:
 
         exchanged = LaterWork("between hosts", exchange, after=scatter())
         gathered = LaterWork("all_gather", gather, after=exchanged)
+        gathered.add_done_callback(lambda work: _tell(host, work))
         return PendingBuffer(prepared, [gathered], lambda: self._finish(buffer, prepared))
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer) -> float | None:
@@ -189,45 +212,70 @@ class ByHosts:
             communicator=across.communicator,
         )
 
-    def _host_of(self, group: ProcessGroup) -> _Host | None:
-        """Blocks for the store at the first buffer of a group. None: its hosts do not have equal numbers of ranks."""
+    def _host_of(self, group: ProcessGroup, numbering: Communicator) -> _Host | None:
+        """Blocks for the store at the first buffer. None: hosts do not have several ranks each, equally many."""
+        key = group, numbering.name
         with self._lock:
-            if group not in self._hosts:
-                self._hosts[group] = _open(group)
-            return self._hosts[group]
+            if key not in self._hosts:
+                self._hosts[key] = _open(group, numbering.name)
+            host = self._hosts[key]
+            if self._loaded:
+                shape = None if host is None else host.shape
+                if self._loaded[0] != shape:
+                    # What others kept of this rank's shard, and it of theirs, would never leave.
+                    raise ArgumentError(
+                        f"the state is of {_words(self._loaded[0])}; accepted: of {_words(shape)}"
+                    )
+                self._loaded.clear()
+            return host
 
     def reset(self, names: Iterable[str] | None) -> None:
         self._inner.reset(names)
 
     def state_dict(self) -> dict[str, Any]:
-        return {BY_HOSTS: True} | self._inner.state_dict()
+        with self._lock:
+            shapes = [host.shape for host in self._hosts.values() if host is not None]
+        return {BY_HOSTS: shapes[0] if shapes else None} | self._inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As Pipeline; of as many hosts, and ranks on each. Raises ArgumentError: those ranks knew no hosts."""
-        if not state.get(BY_HOSTS):
-            # What other ranks kept of this rank's shard, and it of theirs, would never leave.
+        """As Pipeline; the first buffer raises ArgumentError if the state is of other hosts, or ranks on each."""
+        if BY_HOSTS not in state:
             raise ArgumentError(
-                "the state is of ranks that knew no hosts; accepted: one saved with by_hosts or hitopk"
+                "the state is of ranks that knew no hosts; accepted: one of hitopk or by_hosts=True"
             )
         self._inner.load_state_dict(state)
+        shape = state[BY_HOSTS]
+        self._loaded = [None if shape is None else (int(shape[0]), int(shape[1]))]
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         return self._inner.names_in(state)
 
 
-def _open(group: ProcessGroup) -> _Host | None:
+def _open(group: ProcessGroup, name: str) -> _Host | None:
     main = group.communicator
     hosts = main.job.hosts_of(main.members, main.timeout_s)
-    if hosts is None or not suits(hosts):
-        return None
-    ranks = ranks_by_host(hosts)
-    if len({len(each) for each in ranks}) > 1:
+    ranks = () if hosts is None else ranks_by_host(hosts)
+    if hosts is None or not suits(hosts) or len({len(each) for each in ranks}) > 1:
+        sizes = (
+            "too many to look up"
+            if hosts is None
+            else f"{', '.join(str(len(each)) for each in ranks)} a host"
+        )
+        logger.warning("gradients by hosts: ranks are %s, so the recipe runs among all of them", sizes)
         return None
     own = next(each for each in ranks if main.rank in each)
     place = own.index(main.rank)
-    return _Host(
-        group.private_communicator("inside a host", own), Across(group, [each[place] for each in ranks])
-    )
+    inside = group.private_communicator(f"{name} inside a host", own)
+    return _Host(inside, Across(group, [each[place] for each in ranks], name))
+
+
+def _tell(host: _Host, work: Work) -> None:
+    if (error := work.exception()) is not None:
+        host.fail(error)
+
+
+def _words(shape: tuple[int, int] | None) -> str:
+    return "ranks without hosts" if shape is None else f"{shape[0]} hosts with {shape[1]} ranks each"
 
 
 def _shard_key(key: Hashable) -> Hashable:

@@ -41,8 +41,9 @@ class WholeChooser:
         self._selector: Selector | None = None if name == "mstopk" else SELECTORS[name]()
         if self._selector is not None and not self._selector.fixed_length:
             raise ArgumentError(
-                f"selector is {name!r}, which selects more or fewer than it is asked for, under recipe 'mstopk', whose "
-                "frames have a fixed length; accepted: mstopk, largest, trimmed; or recipe 'redsync'"
+                f"selector is {name!r}, which selects more or fewer than it is asked for, under recipe "
+                f"{options.recipe!r}, whose frames have a fixed length; accepted: mstopk, largest, trimmed; or recipe "
+                "'redsync'"
             )
         self._seed = options.seed
 

@@ -1,6 +1,7 @@
 """Which algorithm runs a collective: by world size and bytes, unless the call names one.
 
-All ranks must choose alike, so the choice depends only on what all ranks know: never on addresses, load or time.
+All ranks must choose alike, so the choice depends only on what all of them know, such as who is on which host: never
+on load or time.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ TEST_CASE("dlcp: a link that goes down and comes back delays its flows and loses
     const std::uint32_t port = fabric.first_port(16) + 2;  // an edge switch's way up
     Fault down = fault(FaultKind::down, port, 0), up = fault(FaultKind::up, port, 0);
     down.at_ps = 10'000'000;
-    up.at_ps = 3'000'000'000;
+    up.at_ps = 4'000'000'000;
     world.simulation->add_fault(down);
     world.simulation->add_fault(up);
     CHECK(world.run());

@@ -5,6 +5,7 @@ Four ranks believe that they are on two hosts, in turn; in truth they are on one
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -110,6 +111,72 @@ def buffers_start_in_any_order() -> None:
                 assert all(torch.equal(one, gathered[0]) for one in gathered)
 
 
+def numbers_are_apart_where_communicators_are() -> None:
+    """Two callers that number from 0 on communicators of their own, as layer-by-layer optimizers do; and a callback."""
+    size = dist.get_world_size()
+    with on_hosts(HOSTS):
+        pairs = []
+        for name in ("one", "other"):
+            state = dlcp.torch.GradientState(recipe="hitopk", density=1.0, small_numel=0)
+            pairs.append(
+                (exchange_of(state, communicator=dist.group.WORLD.private_communicator(name)), state)
+            )
+        for step in range(3):
+            layout = Layout.of([("weight", NUMEL)])
+            futures = [
+                exchange.all_reduce(
+                    gradients(step + 10 * place)[dist.get_rank()], layout, BufferCall(average=False)
+                )
+                for place, (exchange, _) in enumerate(pairs)
+            ]
+            for place, future in enumerate(futures):
+                assert torch.equal(future.wait(), sum(gradients(step + 10 * place))), (step, place)
+            for _, state in pairs:
+                state.end_step()
+        exchange = exchange_of(dlcp.torch.GradientState(recipe="hitopk", density=1.0, small_numel=0))
+
+        def second(_: Any) -> Tensor:
+            values = torch.ones(NUMEL)
+            return exchange.all_reduce(values, layout, BufferCall(average=False)).wait().clone()
+
+        chained = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(second)
+        dist.all_reduce(torch.ones(3))
+        assert torch.equal(chained.wait(), torch.full((NUMEL,), float(size)))
+
+
+def replicas_are_compared_as_wholes() -> None:
+    """A large buffer by hosts, and a small one among all, which end in any order."""
+    with on_hosts(HOSTS):
+        state = dlcp.torch.GradientState(recipe="hitopk", density=DENSITY, small_numel=0, verify=True)
+        exchange = exchange_of(state)
+        for step in range(4):
+            futures = [
+                exchange.all_reduce(
+                    gradients(step, numel=numel)[dist.get_rank()],
+                    Layout.of([(name, numel)]),
+                    BufferCall(average=True),
+                )
+                for name, numel in (("large", NUMEL), ("small", 100))
+            ]
+            for future in futures:
+                future.wait()
+            state.end_step()
+
+
+def a_dead_rank_ends_the_buffer_on_all() -> None:
+    with on_hosts(HOSTS):
+        state = dlcp.torch.GradientState(recipe="hitopk", density=DENSITY, small_numel=0)
+        mean(state, gradients(0)[dist.get_rank()])
+        state.end_step()
+        dist.barrier()
+        if dist.get_rank() == 3:
+            os._exit(7)
+        values = gradients(1)[dist.get_rank()]
+        with pytest.raises(dist.DistBackendError):
+            mean(state, values)
+    os._exit(0)
+
+
 def unequal_hosts_and_small_buffers_are_flat() -> None:
     for hosts, numel in (((0, 0, 0, 1), NUMEL), (HOSTS, 2 * SHARD_NUMEL_MIN - 1)):
         with on_hosts(hosts):
@@ -129,8 +196,19 @@ def unequal_hosts_and_small_buffers_are_flat() -> None:
         dense_is_the_plain_sum,
         low_bit_keeps_the_mass,
         buffers_start_in_any_order,
+        numbers_are_apart_where_communicators_are,
+        replicas_are_compared_as_wholes,
         unequal_hosts_and_small_buffers_are_flat,
     ],
 )
 def test_by_hosts(case: Any) -> None:
     ranks.run(case, 4)
+
+
+def test_a_dead_rank_ends_a_buffer_on_all_ranks() -> None:
+    """Also on those that talk to none of the dead one's host or place in this step: rank 0 of hosts 0, 1, 0, 1."""
+    with pytest.raises(ranks.RanksError) as raised:
+        ranks.run(a_dead_rank_ends_the_buffer_on_all, 4, timeout_s=30)
+    # They leave by themselves when they have seen the error; one that waits on is "not back in time".
+    for rank, status in enumerate((0, 0, 0, 7)):
+        assert f"--- rank {rank} ---\ndied with {status} and no word" in str(raised.value)
