@@ -126,9 +126,10 @@ inline constexpr SettingRow<EndpointConfig> endpoint_settings[] = {
          "Cipher of tags and encryption; any: the one whose slower end is fastest, "
          "by processor and libraries of both ends. A named one is used or no session "
          "starts."}),
-    setting_row<&EndpointConfig::line_rate>(
-        {SettingSection::congestion, "line_rate_bps", accept::integer(0, 1e13),
-         "Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it."}),
+    setting_row<&EndpointConfig::line_rate>({SettingSection::congestion, "line_rate_bps", accept::integer(0, 1e13),
+                                             "Rate of this host's link; 0: unknown. Congestion control line_rate "
+                                             "and credit need it; auto gives turns only "
+                                             "with it."}),
     setting_row<&EndpointConfig::dscp>({SettingSection::spraying, "dscp",
                                         accept::special(SettingKind::class_codes),
                                         "DSCP of each traffic class, control last."}),

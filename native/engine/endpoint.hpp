@@ -386,7 +386,7 @@ private:
     void shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_bytes);
 
     // recovery.cpp
-    void handle_ack(Time now, Peer& peer, const wire::Ack& ack);
+    void handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack);
     [[gnu::always_inline]] inline void acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce,
                                                    AckSample& sample);
     void handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count);

@@ -63,8 +63,7 @@ void Endpoint::handle_ack_frame(Peer& peer, const FramesIn& in, const wire::Fram
         ++counters_.malformed_frames;
         return;
     }
-    take_turn(in, peer, ack);
-    handle_ack(in.now, peer, ack);
+    handle_ack(in, peer, ack);
 }
 
 // What an acknowledgement says about turns. Control packets overtake each other: an older one says nothing.

@@ -24,10 +24,10 @@
 //   padding   any bytes, ignored (path MTU)
 //   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
 //             received_datagram_bytes (16) flags (32) ciphers (32): only in hello packets, alone or before padding
-//   piece     packet_number (64) datagram_bytes (16) offset (16), then bytes: what stands at `offset` of the data packet
-//             with that number, which is larger than the path carries. A whole data packet, with header and tag, is
-//             cut; each piece travels in a packet of its own, once. Flag virtual: the payload has no bytes of its own
-//             and counts as zeros behind header and tag.
+//   piece     packet_number (64) datagram_bytes (16) offset (16), then bytes: what stands at `offset` of the data
+//             packet with that number, which is larger than the path carries. A whole data packet, with header and
+//             tag, is cut; each piece travels in a packet of its own, once. Flag virtual: the payload has no bytes of
+//             its own and counts as zeros behind header and tag.
 //
 // Invariant: `FrameReader` never yields a body shorter than its type needs, and never reads outside the payload.
 #pragma once

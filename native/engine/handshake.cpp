@@ -3,8 +3,8 @@
 // Each side sends hellos with its fresh session id and echoes the other's. A side is established once an authentic
 // packet shows that the peer has this side's current id. A hello with another id than the established one starts a
 // candidate session under a fresh own id. The candidate is adopted only when the peer proves that it received that id,
-// so a replayed hello causes an answer and nothing else. The connecting side drives the exchange with its timer. Answers
-// are not answered, except the one that establishes a side, so that two sides cannot keep each other sending.
+// so a replayed hello causes an answer and nothing else. The connecting side drives the exchange with its timer.
+// Answers are not answered, except the one that establishes a side, so that two sides cannot keep each other sending.
 //
 // Hellos are padded to the size they propose. If the largest is not answered, later attempts propose a ladder of sizes
 // at once, the largest first, and each hello that arrives is answered at its size: in each direction the largest that
@@ -73,6 +73,7 @@ std::uint16_t Endpoint::hello_size(const Peer& peer, std::uint32_t rung) const {
 void Endpoint::start_handshake(Time now, Peer& peer) {
     peer.state.apply(PeerState::Event::connect);
     peer.handshake.attempts = peer.handshake.rung = 0;
+    peer.handshake.sent_at.clear();
     peer.handshake.due = true;
     peer.handshake.at = time_never;
     peer.last_heard = now;
@@ -328,16 +329,25 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
     handshake.answer_due |= !(hello.flags & wire::hello_flag_answer);
 }
 
-// The round trip of the handshake. If hellos were repeated it is not known which one is answered: the estimate is then such
-// that the first packets do not time out where it was the first.
+// The round trip of the handshake. If hellos were repeated it is not known which one is answered: the estimate is then
+// such that the first packets do not time out where it was the oldest that still can be. Earlier ones came before the
+// peer listened, or were lost.
 void Endpoint::measure_handshake(Time now, Peer& peer, bool connecting) const {
     const HandshakeState& handshake = peer.handshake;
-    const Duration longest = now - (connecting ? handshake.sent_at : handshake.answered_at);
+    const std::vector<Time>& sent = handshake.sent_at;
     if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
-    if ((connecting ? handshake.attempts : handshake.answers) == 1)
-        peer.rtt.sample(longest);
-    else if (!peer.rtt.measured())  // it times out after three times the estimate
-        peer.rtt = RttEstimator(std::max(config_.initial_rtt, std::min(longest, longest_plausible) / 2));
+    if ((connecting ? handshake.attempts : handshake.answers) == 1) {
+        peer.rtt.sample(now - (connecting ? sent.back() : handshake.answered_at));
+    } else if (!peer.rtt.measured()) {
+        Duration longest = std::min(now - handshake.answered_at, longest_plausible);
+        if (connecting) {
+            const auto oldest = std::find_if(sent.begin(), sent.end(),
+                                             [now](Time left) { return now - left <= longest_plausible; });
+            longest = oldest != sent.end() ? now - *oldest : Duration{0};
+        }
+        // It times out after three times the estimate.
+        peer.rtt = RttEstimator(std::max(config_.initial_rtt, longest / 2));
+    }
 }
 
 // Packets of this hello's session use this channel from now on.
@@ -370,7 +380,8 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     handshake.due = hello_size(peer, ++handshake.rung) != 0;
     if (handshake.due) return true;
     handshake.rung = 0;
-    if (handshake.attempts == 0) handshake.sent_at = now;
+    std::erase_if(handshake.sent_at, [now](Time left) { return now - left > longest_plausible; });
+    handshake.sent_at.push_back(now);
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
     handshake.at = now + std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
     arm(peer);

@@ -1,7 +1,7 @@
 // The state of a handshake with one peer: the session ids of both sides, and when to send the next hello.
 //
-// Written by handshake.cpp, and by control.cpp when it writes a hello. When a session ends a new one starts with a fresh
-// id.
+// Written by handshake.cpp, and by control.cpp when it writes a hello. When a session ends a new one starts with a
+// fresh id.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct HandshakeState {
     std::uint32_t rung = 0;
     // When to send a hello again; time_never: not at all.
     Time at = time_never;
-    // When the first hello left that was not an answer.
-    Time sent_at{0};
+    // When hellos left that were no answers: the last one, and those before it that may still be answered.
+    std::vector<Time> sent_at;
     // The peer asked for an answer, about the session or about the candidate, at this address.
     bool answer_due = false;
     dlcp_address answer_address{};

@@ -86,6 +86,7 @@ void Endpoint::shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_byt
     sender.last_progress = now;
     sender.congestion = congestion_controllers[static_cast<std::size_t>(config_.congestion)].make(
         config_, datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
+    if (sender.turn && !sender.waits()) sender.congestion->begin_turn(now, *sender.turn);  // it is still ours
     sender.pacer = Pacer{};
     refresh(peer);
     update_liveness(now, peer);

@@ -86,8 +86,10 @@ struct alignas(cache_line_bytes) Peer {
     bool sends = false;                // senders_
     Time last_data_at{INT64_MIN / 2};  // when data last came: decides how long it stays in senders_
 
-    // What may be in flight at once where `bytes` may come to wait there: on a long path the rest is on its way.
+    // What may be in flight at once where `bytes` may come to wait there: on a long path the rest is on its way. A
+    // handshake's guess makes no path long.
     Bytes stretched(Bytes bytes) const {
+        if (!rtt.measured()) return bytes;
         return bytes * static_cast<std::uint64_t>(std::max<std::int64_t>(1, rtt.min().value / unread.value));
     }
 

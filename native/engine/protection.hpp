@@ -3,10 +3,10 @@
 // a session has what its ends agree on (cipher.hpp). The fastest library found is used for AES-128-GCM (libipsec-mb,
 // loaded at run time), OpenSSL's libcrypto otherwise; the bytes on the wire are the same. AEGIS needs libaegis.
 //
-// Authenticated: the header's bytes, 64 or 32 by its type, with flag::trimmed cleared, then the payload, as associated data.
-// Encrypted: the same header as associated data, the payload as text. Nonce: zero bytes (4 for GCM,
-// 8 for AEGIS), then the packet number (big-endian): unique because a packet number is used once per key. A key is used
-// with one cipher, since what decides the cipher is part of its scope. Keys: see SessionKeys.
+// Authenticated: the header's bytes, 64 or 32 by its type, with flag::trimmed cleared, then the payload, as associated
+// data. Encrypted: the same header as associated data, the payload as text. Nonce: zero bytes (4 for GCM, 8 for AEGIS),
+// then the packet number (big-endian): unique because a packet number is used once per key. A key is used with one
+// cipher, since what decides the cipher is part of its scope. Keys: see SessionKeys.
 #pragma once
 
 #include <array>

@@ -36,8 +36,8 @@ inline Nonce packet_nonce(std::uint64_t packet_number) {
     return nonce;
 }
 
-// The authenticated bytes of a header, long or short, with the trimmed bit cleared. Copies only if the bit is set: in no
-// packet that is sent, and in few that are received.
+// The authenticated bytes of a header, long or short, with the trimmed bit cleared. Copies only if the bit is set: in
+// no packet that is sent, and in few that are received.
 class AuthenticatedHeader {
 public:
     explicit AuthenticatedHeader(const std::uint8_t* header)

@@ -74,7 +74,8 @@ void Endpoint::take_back(Peer& peer, std::uint32_t slot) {
     }
 }
 
-void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
+void Endpoint::handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack) {
+    const Time now = in.now;
     SenderState& sender = peer.session->sender;
     if (ack.largest >= sender.sent.next() || ack.words == 0) {
         ++counters_.inconsistent;  // acknowledges what was never sent
@@ -98,8 +99,12 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         progress = true;
         newest = n;
     }
-    sender.credit = Bytes{ack.credit_bytes};
-    sender.stretched_credit = peer.stretched(sender.credit);
+    // Under turns the field is the turn: what was last said of the buffer stays, for who takes none and for afterwards.
+    if (!ack.turn) {
+        sender.credit = Bytes{ack.credit_bytes};
+        sender.stretched_credit = peer.stretched(sender.credit);
+    }
+    take_turn(in, peer, ack);
     if (progress) {
         sender.newest_acked.end = std::max(sender.newest_acked.end, newest + 1);
         end_round(peer, newest, sample);

@@ -31,8 +31,8 @@ public:
     Duration latest() const { return measured_ ? latest_ : smoothed_; }
     Duration min() const { return measured_ ? min_ : smoothed_; }
     // How long to wait for an answer before it counts as overdue. `floor` keeps timer granularity out of it. On a long
-    // path that was even for a while the deviation is next to nothing, and any queue would be more: an eighth of the round
-    // trip is allowed for (RFC 9002 section 6.1.2).
+    // path that was even for a while the deviation is next to nothing, and any queue would be more: an eighth of the
+    // round trip is allowed for (RFC 9002 section 6.1.2).
     Duration timeout(Duration floor) const {
         return std::max(smoothed_ + std::max(deviation_ * 4, smoothed_ / 8), floor);
     }

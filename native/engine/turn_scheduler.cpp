@@ -6,9 +6,9 @@ namespace dlcp {
 
 namespace {
 
-// In flight from all senders, in 1/64 of a bandwidth-delay product. The least: what fills the line, and three quarters
-// more, so that it stays full while turns change hands. The most, where turns leave it idle.
-constexpr std::uint64_t one_product = 64;
+// In flight from all senders, in fractions of a bandwidth-delay product. The least: what fills the line, and three
+// quarters more, so that it stays full while turns change hands. The most, where turns leave it idle.
+constexpr std::uint64_t one_product = 1 << 16;
 constexpr std::uint64_t least_in_flight = one_product * 7 / 4;
 constexpr std::uint64_t most_in_flight = one_product * 8;
 
@@ -27,6 +27,9 @@ constexpr std::uint64_t ticks_per_oldest = 32;
 
 // A tick is half a round trip, but has room for so many datagrams.
 constexpr std::uint64_t least_datagrams = 8;
+
+// Rounded up: no turn is free, and none leaves a rest of less than a byte.
+constexpr std::uint64_t ratio(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -157,9 +160,9 @@ void TurnScheduler::allot(std::vector<std::uint32_t>& told) {
         const std::uint64_t own = std::max(product(entry.rtt), datagram_);
         const std::uint64_t left = entry.total();
         const std::uint64_t wanted = left + left / 16 + datagram_;  // headers, and what is repaired
-        const std::uint64_t turn =
-            std::max(std::min(wanted, own * std::min(rest, least_in_flight) / one_product), datagram_);
-        rest -= std::min(rest, turn * one_product / own);
+        const std::uint64_t share = ratio(own * std::min(rest, least_in_flight), one_product);
+        const std::uint64_t turn = std::max(std::min(wanted, share), datagram_);
+        rest -= std::min(rest, ratio(turn * one_product, own));
         give(peer, turn, told);
     }
     for (const std::uint32_t peer : active_)

@@ -120,7 +120,7 @@ private:
     Time tick_end_{INT64_MIN / 2};
     Duration round_{0};
     Time not_before_{INT64_MIN / 2};
-    std::uint64_t most_in_flight_ = 0;  // from all senders, in 1/64 of a bandwidth-delay product
+    std::uint64_t most_in_flight_ = 0;  // from all senders, in fractions of a bandwidth-delay product
     std::uint64_t idle_ticks_ = 0;
     std::uint64_t full_run_ = 0;  // ticks in a row in which the line was full, and had a queue
 };

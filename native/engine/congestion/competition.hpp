@@ -82,9 +82,9 @@ public:
         return std::clamp(std::max(curve(round.now + round.rtt), reno_), window, window * 3 / 2);
     }
 
-    // Every round that the window limits and in which packets queue. A window alone on its link gets the same rate whatever
-    // its size, for the queue is its own; one beside others that do not yield gets a rate that follows it. The elasticity,
-    // (dr / r) / (dw / w), is their share of what is on the way.
+    // Every round that the window limits and in which packets queue. A window alone on its link gets the same rate
+    // whatever its size, for the queue is its own; one beside others that do not yield gets a rate that follows it. The
+    // elasticity, (dr / r) / (dw / w), is their share of what is on the way.
     void note_rate(Time now, std::int64_t window, Bytes acked, Duration length) {
         if (length.value <= 0) return;
         const double rate = static_cast<double>(acked.value) / static_cast<double>(length.value);

@@ -48,9 +48,9 @@ public:
     // Zero: unpaced.
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
 
-    // Whether this sender keeps to the turns that a receiver gives under an incast (turn_scheduler.hpp). It has its turn:
-    // so much may be in flight, which fills the last hop alone. And it is over; `goes_on`: there is more to send, and
-    // nobody gives turns any more.
+    // Whether this sender keeps to the turns that a receiver gives under an incast (turn_scheduler.hpp). It has its
+    // turn: so much may be in flight, which fills the last hop alone. And it is over; `goes_on`: there is more to send,
+    // and nobody gives turns any more.
     virtual bool takes_turns() const { return false; }
     virtual void begin_turn(Time, Bytes /*turn*/) {}
     virtual void end_turn(bool /*goes_on*/) {}

@@ -89,7 +89,8 @@ public:
     // The receiver has made room on the last hop, or more of it: the window grows by that, and is judged by what leaves
     // from now on.
     void begin_turn(Time now, Bytes turn) override {
-        const auto room = static_cast<std::int64_t>(turn.value);
+        // Off the wire: any number.
+        const auto room = static_cast<std::int64_t>(std::min(turn.value, static_cast<std::uint64_t>(max_window_)));
         if (before_turn_) {
             window_ += std::max<std::int64_t>(room - turn_, 0);
         } else {

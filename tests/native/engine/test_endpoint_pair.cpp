@@ -676,6 +676,46 @@ TEST_CASE("endpoint pair: one seed, one trace") {
 }
 
 // 2 MiB of receive buffer would be 56 Mbit/s. The first packets once counted as lost before any answer could come.
+TEST_CASE("endpoint pair: senders that take no turns share a receiver that gives them") {
+    constexpr std::uint32_t senders = 4;
+    constexpr std::uint32_t bytes = 8 << 20;
+    EndpointConfig config = plain_config();
+    config.line_rate = port().rate;
+    World world(1);
+    for (std::uint32_t host = 0; host <= senders; ++host) {
+        config.congestion = congestion_algorithm(host == 0 ? "auto" : "window");
+        world.add_host(config);
+        world.network().set_uplink(host, port());
+        world.network().set_downlink(host, port());
+    }
+    for (std::uint32_t host = 1; host <= senders; ++host) {
+        world.network().set_way(host, 0, plain_link());
+        world.network().set_way(0, host, plain_link());
+        world.receive({.at = 0, .from = host, .tag = host, .capacity_bytes = bytes});
+        world.send({.from = host, .to = 0, .tag = host, .message_bytes = bytes});
+    }
+    const auto over = [&] { return world.open_sends() + world.open_receives() == 0; };
+    const Duration least = time_to_send(Bytes{std::uint64_t{bytes} * senders}, port().rate);
+    CHECK(world.run(Time{0} + least * 5 / 4, over));
+    for (const ReceiveRecord& receive : world.receives()) CHECK(took(receive).value > least.value / 2);
+}
+
+TEST_CASE("endpoint pair: a peer that listens seconds later is not taken for one far away") {
+    World world(1);
+    for (const std::uint32_t host : {0u, 1u}) {
+        world.add_host(EndpointConfig{});
+        world.network().set_uplink(host, port());
+        world.network().set_downlink(host, port());
+        world.network().set_way(host, 1 - host, lossy_link(1.0));
+    }
+    REQUIRE(world.connect(0, 1) == CommandError::none);
+    world.run_until(Time{0} + seconds(3));
+    world.network().set_way(0, 1, plain_link());
+    world.network().set_way(1, 0, plain_link());
+    REQUIRE(world.run(Time{0} + seconds(5), [&] { return world.established(0, 1); }));
+    CHECK(world.endpoint(0).peer_statistics(*world.endpoint(0).find_peer(1)).rtt <= milliseconds(20));
+}
+
 TEST_CASE("endpoint pair: between continents more is in flight than the peer's host could buffer") {
     Net net{EndpointConfig{}};
     for (const std::uint32_t host : {0u, 1u}) {

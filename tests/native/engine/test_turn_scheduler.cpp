@@ -109,5 +109,22 @@ TEST_CASE("turn scheduler: where turns leave the line idle more get theirs, and 
     CHECK_FALSE(receiver.shares());  // for a while
 }
 
+TEST_CASE("turn scheduler: on a long path, many senders with little left do not all have a turn") {
+    constexpr std::uint32_t senders = 1000;
+    constexpr std::uint64_t long_product = 100 * product;
+    Receiver receiver;
+    for (std::uint32_t peer = 0; peer < senders; ++peer) receiver.turns.opened(peer, {0, 20'000}, peer, rtt * 100);
+    for (int tick = 0; tick < 3; ++tick) {
+        receiver.turns.arrived(long_product / 2, rtt * 100);
+        receiver.now = receiver.now + rtt * 50;
+        if (receiver.turns.due(receiver.now)) receiver.turns.decide(receiver.now, receiver.told);
+    }
+    REQUIRE(receiver.shares());
+    std::uint64_t in_flight = 0;
+    for (std::uint32_t peer = 0; peer < senders; ++peer) in_flight += receiver.turns.turn(peer)->value;
+    CHECK(in_flight >= long_product * 3 / 2);
+    CHECK(in_flight <= long_product * 2);
+}
+
 }  // namespace
 }  // namespace dlcp
