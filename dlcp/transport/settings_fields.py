@@ -101,8 +101,8 @@ class SettingsFields:
 
     # ---- congestion control ----
     line_rate_bps: int = 0
-    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto gives turns
-    only with it. Accepted: an integer from 0 to 10 000 000 000 000.
+    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto gives turns only
+    with it. Accepted: an integer from 0 to 10 000 000 000 000.
     """
     congestion: str = "window"
     """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
