@@ -109,16 +109,18 @@ def test_bounded_messages_lose_nothing_critical_under_overload(bed: SwitchedLab)
 
 def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: SwitchedLab) -> None:
     pytest.importorskip("torch")
-    from bench.collectives.world import DLCP, Place, Ranks
+    from bench.collectives.world import Backend, Place, Ranks
     from bench.gradient_lab import train
 
     before = bed.counts()["l0"]
-    # All ranks send to rank 0 what it adds; the load fills three quarters of its port besides. With half of it windows
-    # sometimes settle before the queue is full, and the switch drops nothing.
+    # All ranks send to rank 0 what it adds; the load fills three quarters of its port besides. Windows might settle before
+    # the queue is full, so each rank is told that it has half of the line to itself: twice what the port carries arrives.
+    unyielding = {"DLCP_SHM": "0", "DLCP_CONGESTION": "line_rate", "DLCP_LINE_RATE_BPS": str(RATE_BPS // 2)}
     begin([load(bed, 3, 0, 0.75, PATIENCE_S)])
     with Ranks() as ranks:
         place = Place.of_lab(bed, bed.hosts)
-        found = ranks.run(train, place, DLCP, 2, {"loss_budget": BUDGET}, timeout_s=PATIENCE_S)
+        backend = Backend("dlcp that yields to nobody", "dlcp", unyielding)
+        found = ranks.run(train, place, backend, 2, {"loss_budget": BUDGET}, timeout_s=PATIENCE_S)
     after = bed.counts()["l0"]
     assert len({rank.digest for rank in found}) == 1
     for rank in found:
