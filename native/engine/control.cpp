@@ -77,9 +77,13 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
                                         (keyed && config_.encrypt ? wire::flag::encrypted : 0) |
                                         (out.asks ? wire::flag::ack_request : 0));
     h.key_epoch = peer.session->keys.send_epoch();
-    h.path = out.tests_bytes != 0                              ? sender.test_path
-             : sender.timeouts > 1 || peer.keepalive_tries > 1 ? sender.paths.any(random_.next())
-                                                               : sender.paths.any_up(random_.next());
+    // Where nothing is answered, a proven path, and every second time any: what proved it may be of the past.
+    const bool unanswered = sender.timeouts > 0 || peer.keepalive_tries > 1;
+    const bool doubts = sender.timeouts > 1 ? sender.timeouts % 2 == 0 : peer.keepalive_tries > 1;
+    h.path = out.tests_bytes != 0 ? sender.test_path
+             : doubts             ? sender.paths.any(random_.next())
+             : unanswered         ? sender.paths.any_proven(random_.next())
+                                  : sender.paths.any_up(random_.next());
     h.message_id = sender.floor_told = sender.ids.base();
     h.payload_bytes = static_cast<std::uint16_t>(out.writer.size());
     // A packet that falls out of the receiver's window can no longer be acknowledged.

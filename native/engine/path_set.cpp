@@ -49,10 +49,11 @@ void PathSet::reset(std::uint16_t paths) {
     news_ = 0;
 }
 
-PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
+PathSet::Choice PathSet::choose(Time now, Duration round_trip, bool repairs) {
     const std::size_t count = paths_.size();
     if (count == 1) return {0, false};
-    if (downs_ > 0) {
+    if (repairs) repairs = has_proven();
+    if (downs_ > 0 && !repairs) {
         for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(count); ++i) {
             Trial& trial = trials_[i];
             if (paths_[i].up || now < trial.at) continue;
@@ -69,6 +70,10 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
         turn_ = turn_ + 1 < count ? turn_ + 1 : 0;
         savings_[turn_] += weights_[turn_];
         if (savings_[turn_] < price_) continue;
+        if (repairs && !proven(static_cast<std::uint16_t>(turn_))) {
+            savings_[turn_] -= weights_[turn_];  // keeps its turn for what may be lost
+            continue;
+        }
         savings_[turn_] -= price_;
         return {static_cast<std::uint16_t>(turn_), false};
     }
@@ -78,6 +83,18 @@ std::uint16_t PathSet::any_up(std::uint64_t chance) const {
     std::size_t i = chance % paths_.size();
     while (!paths_[i].up) i = (i + 1) % paths_.size();
     return static_cast<std::uint16_t>(i);
+}
+
+std::uint16_t PathSet::any_proven(std::uint64_t chance) const {
+    if (!has_proven()) return any_up(chance);
+    auto i = static_cast<std::uint16_t>(chance % paths_.size());
+    while (!proven(i)) i = static_cast<std::uint16_t>((i + 1u) % paths_.size());
+    return i;
+}
+
+bool PathSet::has_proven() const {
+    return std::any_of(paths_.begin(), paths_.end(),
+                       [](const Path& path) { return path.up && path.acked_in_a_row > 0; });
 }
 
 void PathSet::on_acked(std::uint16_t index, bool ce) {

@@ -3,8 +3,9 @@
 // Weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and delay relative
 // to the other paths. Each loss in a row halves it until an acknowledgement arrives, so that traffic leaves paths that
 // die together before any one is known to be dead. A path that loses far more than the rest, or gets no answer while
-// others do, is down: it carries single packets at doubling intervals until those arrive again. Invariant: at least one
-// path is up.
+// others do, is down: it carries single packets at doubling intervals until those arrive again. What was lost once goes
+// where the last packet is known to have arrived: paths that die together are learnt of one by one, and a repair lost on
+// each costs a timeout each. Invariant: at least one path is up.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +32,16 @@ public:
 
     void reset(std::uint16_t paths);
 
-    // The path for the next run. `round_trip` paces the trials of paths that are down.
-    Choice choose(Time now, Duration round_trip);
+    // The path for the next run. `round_trip` paces the trials of paths that are down. `repairs`: of blocks that were lost
+    // before; on a path that is proven, if there is one, and no trial.
+    Choice choose(Time now, Duration round_trip, bool repairs = false);
+    // Up, and the last packet whose fate is known arrived.
+    bool proven(std::uint16_t path) const { return paths_[path].up && paths_[path].acked_in_a_row > 0; }
     // A path that is up, for control packets. Chosen at random, not in turn, so that periodic control packets do not
     // keep meeting the same bad path.
     std::uint16_t any_up(std::uint64_t chance) const;
+    // A path that is proven, if there is one, else one that is up.
+    std::uint16_t any_proven(std::uint64_t chance) const;
     // Any path, up or down: when nothing is answered, the path that is up may be the bad one.
     std::uint16_t any(std::uint64_t chance) const { return static_cast<std::uint16_t>(chance % paths_.size()); }
 
@@ -90,6 +96,7 @@ private:
     void weigh(std::uint16_t index);
     void set_weight(std::uint16_t index, std::int32_t weight);
     std::uint32_t ups() const;
+    bool has_proven() const;
 
     std::vector<Path> paths_;
     std::vector<Trial> trials_;

@@ -109,7 +109,7 @@ const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
-bool Endpoint::may_start_run(Peer& peer, Run& run) {
+bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
     SenderState& sender = peer.session->sender;
     run.window = sender.window(peer.datagram_bytes).value;
     run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
@@ -121,8 +121,8 @@ bool Endpoint::may_start_run(Peer& peer, Run& run) {
         return false;
     }
     run.allowed = std::min(run.allowed, pace);
-    if (sender.run_left == 0) {
-        const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed());
+    if (sender.run_left == 0 || (repairs && !sender.paths.proven(sender.run_path))) {
+        const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed(), repairs);
         sender.run_path = choice.path;
         sender.run_left = choice.single ? 1 : config_.run_packets;
     }
@@ -284,13 +284,13 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     const SendList* const list = sender.sent.full() ? nullptr : list_for_run(peer, queue);
     if (list == nullptr) return 0;
     // Who waits for its turn only tells of messages that the receiver does not know of.
-    const OutgoingMessage& next = outgoing_[list->front()];
+    OutgoingMessage& next = outgoing_[list->front()];
     if (sender.waits() && next.wire_id != 0 && (next.taken() || sender.in_flight.value > 0)) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
     Run run;
     run.now = now;
     run.keyed = peer.protects();
-    if (!may_start_run(peer, run)) return 0;
+    if (!may_start_run(peer, run, next.peek().repair)) return 0;
     run.slots =
         slots.first(std::min<std::size_t>({slots.size(), sender.run_left, Run::longest, sender.sent.room()}));
     // Kept apart from the run, so that it can stay in registers.

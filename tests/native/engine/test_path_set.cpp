@@ -71,3 +71,20 @@ TEST_CASE("path set: one lost packet halves the path's share until the next arri
     for (int i = 0; i < 80; ++i) ++used[paths.choose(now, microseconds(20)).path];
     CHECK(used == std::vector<int>{20, 20, 20, 20});
 }
+
+TEST_CASE("path set: repairs take turns over the paths whose last packet arrived, and all if there is none") {
+    PathSet paths;
+    paths.reset(8);
+    const Time now{0};
+    const auto repairs = [&](int count) {
+        std::vector<int> used(8);
+        for (int i = 0; i < count; ++i) ++used[paths.choose(now, microseconds(20), true).path];
+        return used;
+    };
+    CHECK(repairs(80) == std::vector<int>(8, 10));
+    for (const std::uint16_t path : {1, 4, 6}) paths.on_acked(path, false);
+    paths.on_lost(6);
+    CHECK(repairs(80) == std::vector<int>{0, 40, 0, 0, 40, 0, 0, 0});
+    CHECK(paths.any_proven(2) == 4);
+    CHECK(paths.any_up(2) == 2);
+}
