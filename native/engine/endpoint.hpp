@@ -398,6 +398,7 @@ private:
     void declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss);
     void take_back(Peer& peer, std::uint32_t slot);
     void widen_tolerance(Time now, Peer& peer, std::uint64_t number);
+    Time settles_at(std::uint64_t number, const SentPacket& packet) const;
     void detect_losses(Time now, Peer& peer);
 
     // timers.cpp

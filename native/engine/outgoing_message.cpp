@@ -12,6 +12,8 @@ void OutgoingMessage::cut(std::uint16_t block_bytes) {
     if (!all_critical_)
         critical_blocks_ = static_cast<std::uint32_t>(
             std::count(importance_.begin(), importance_.end(), wire::importance_critical));
+    pass_end = UINT64_MAX;
+    settled_at = time_never;
     first_pass_left_ = blocks_;
     critical_left_ = critical_blocks_;
     order_droppable();

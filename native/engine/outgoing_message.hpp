@@ -52,10 +52,14 @@ public:
     bool released = false;  // while cancelling: the application has released it
     std::uint32_t retransmitted_bytes = 0;
     std::uint32_t next_same_tag = UINT32_MAX;  // slot of the message that waits for this one
-    Link queue_link;                           // in its peer's queue of its class
-    std::uint8_t send_list = 0;                // of that queue: which list (send_queue.hpp)
-    Link started_link;                         // in its peer's list of started messages, by wire id
-    Link all_link;                             // in its peer's list of all messages that are not over
+    // Of a message that may lose: the packet that ended the first pass, and from when on what left before it is lost,
+    // since it or a later one is acknowledged; none yet.
+    std::uint64_t pass_end = UINT64_MAX;
+    Time settled_at = time_never;
+    Link queue_link;             // in its peer's queue of its class
+    std::uint8_t send_list = 0;  // of that queue: which list (send_queue.hpp)
+    Link started_link;           // in its peer's list of started messages, by wire id
+    Link all_link;               // in its peer's list of all messages that are not over
 
     bool over() const { return state == OutgoingState::State::over; }
     // The application has received the final event.
@@ -70,6 +74,7 @@ public:
     std::uint8_t importance(std::uint32_t block) const {
         return all_critical_ ? wire::importance_critical : importance_[block];
     }
+    bool tolerant() const { return budget > 0 || deadline > 0; }
     bool critical(std::uint32_t block) const { return importance(block) == wire::importance_critical; }
 
     // Starts a new life with this block size. `importance` empty: all critical.

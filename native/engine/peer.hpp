@@ -63,6 +63,8 @@ struct alignas(cache_line_bytes) Peer {
     // How much later than a packet of another lane a packet may arrive without being lost (RFC 8985 section 6.2 step
     // 4).
     Duration reorder_window{0};
+    // And than the packet that ended the first pass of a message that may lose.
+    Duration pass_window{0};
     // The same within a lane, in packet numbers (RFC 9002 section 6.1.1).
     std::uint64_t lane_tolerance = 3;
     // How long after a packet the acknowledgement came of one that had been declared overdue.

@@ -2,7 +2,8 @@
 //
 // A packet counts as lost when any of these holds: a later packet of its lane (path and class) is acknowledged and lies
 // beyond the lane's tolerance; a packet of another lane that was sent a reordering window later is acknowledged (RFC
-// 8985); it is overdue while later packets are acknowledged; a trimmed notice names it. Packets of the control class
+// 8985); it is a droppable block, and the end of its message's first pass is acknowledged so long ago that the receiver
+// would give it up; it is overdue while later packets are acknowledged; a trimmed notice names it. Packets of the control class
 // overtake data in switches and in the sender's own card, so they say nothing about data. A lost packet is watched for
 // a while: a late acknowledgement widens the tolerance of the rule that erred, at most once a round trip, as RFC 8985
 // (section 6.2) does: one event proves many packets late. When nothing is heard at all, timers.cpp probes.
@@ -167,6 +168,12 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
     if (m.told()) return;
     const bool first = !m.taken();
     m.on_acked(p.block);
+    if (number >= m.pass_end && m.settled_at == time_never) {
+        // The receiver waits no less for stragglers (note_first_pass_over), and what is repeated needlessly is droppable.
+        peer.pass_window = std::max(peer.pass_window, peer.rtt.min() / 4);
+        m.settled_at = now + peer.pass_window;
+        sender.passes_settle = true;
+    }
     if (first && m.state == OutgoingState::State::sending) enqueue(p.message_slot, false);
 }
 
@@ -175,11 +182,13 @@ void Endpoint::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
     if (p.loss == SentPacket::Loss::overdue) peer.late_answers.note(now, now - p.sent_at);
-    const bool by_overtaking =
-        p.loss == SentPacket::Loss::overtaken_in_lane || p.loss == SentPacket::Loss::overtaken;
+    const bool by_overtaking = p.loss == SentPacket::Loss::overtaken_in_lane ||
+                               p.loss == SentPacket::Loss::overtaken || p.loss == SentPacket::Loss::pass_over;
     if (!by_overtaking || number < sender.widened_end) return;
     sender.widened_end = sender.sent.next();
-    if (p.loss == SentPacket::Loss::overtaken_in_lane)
+    if (p.loss == SentPacket::Loss::pass_over)
+        peer.pass_window = std::min(peer.pass_window * 2, most_reorder_window);
+    else if (p.loss == SentPacket::Loss::overtaken_in_lane)
         peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
     else
         peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
@@ -257,24 +266,37 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
     refresh(peer);
 }
 
+// When this packet counts as lost since its message's first pass is over; time_never: for that reason it does not.
+Time Endpoint::settles_at(std::uint64_t number, const SentPacket& p) const {
+    if (p.message_slot == SentPacket::no_message || !outgoing_.in_use(p.message_slot, p.message_generation))
+        return time_never;
+    const OutgoingMessage& m = outgoing_[p.message_slot];
+    return number < m.pass_end && !m.critical(p.block) ? m.settled_at : time_never;
+}
+
 void Endpoint::detect_losses(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     sender.loss_at = time_never;
     if (sender.newest_acked.end == 0) return;
     const Duration overdue = peer.rtt.timeout(config_.min_rto);
     peer.reorder_window = std::max(peer.reorder_window, std::max(config_.min_rto, peer.rtt.min() / 4));
+    const bool passes_settle = std::exchange(sender.passes_settle, false);
     for (std::uint64_t n = sender.sent.find(0); n + 1 < sender.newest_acked.end; n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
         const SenderState::Newest& newest = sender.newest_beside(p);
         if (p.lost() || n + 1 >= newest.end) continue;
+        const Time settled_at = passes_settle ? settles_at(n, p) : time_never;
         if (sender.lane_end(p, config_.paths) > n + peer.lane_tolerance)
             declare_lost(peer, n, SentPacket::Loss::overtaken_in_lane);
         else if (newest.sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n, SentPacket::Loss::overtaken);
+        else if (now >= settled_at)
+            declare_lost(peer, n, SentPacket::Loss::pass_over);
         else if (now - p.sent_at >= overdue)
             declare_lost(peer, n, SentPacket::Loss::overdue);
         else
-            sender.loss_at = std::min(sender.loss_at, p.sent_at + overdue);
+            sender.loss_at = std::min({sender.loss_at, p.sent_at + overdue, settled_at});
+        sender.passes_settle |= settled_at != time_never;
     }
     sender.sent.trim();
 }

@@ -49,6 +49,8 @@ struct SenderState {
     // Of all, and of those that travelled in queues of data, which packets of the control class overtake.
     Newest newest_acked;
     Newest newest_acked_data;
+    // Messages that may lose have ended their first pass, and not all of it is acknowledged or lost.
+    bool passes_settle = false;
     // Spurious losses of packets before this number have widened the tolerances already, or not more than once a round.
     std::uint64_t widened_end = 0;
     // A round trip ends when this packet number or a later one is acknowledged.

@@ -21,7 +21,16 @@ struct SentPacket {
 
     // By which rule a packet counts as lost (recovery.cpp); `none`: it does not; `held`: the receiver dropped it;
     // `too_large`: for the path.
-    enum class Loss : std::uint8_t { none, overtaken_in_lane, overtaken, overdue, trimmed, held, too_large };
+    enum class Loss : std::uint8_t {
+        none,
+        overtaken_in_lane,
+        overtaken,
+        pass_over,
+        overdue,
+        trimmed,
+        held,
+        too_large
+    };
 
     Time sent_at{0};
     std::uint32_t message_slot = no_message;

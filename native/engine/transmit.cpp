@@ -261,8 +261,11 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
         // Only on the last packet of a message: the receiver infers that no packet of the pass follows in its lane.
         const bool last_of_message = i + 1 == run.size || run.blocks[i + 1].slot != run.blocks[i].slot;
         std::uint8_t flags = 0;
-        if (last_of_message && outgoing_[run.blocks[i].slot].first_pass_over())
+        if (last_of_message && outgoing_[run.blocks[i].slot].first_pass_over()) {
             flags |= wire::flag::first_pass_over;
+            OutgoingMessage& m = outgoing_[run.blocks[i].slot];
+            if (m.tolerant()) m.pass_end = std::min(m.pass_end, run.blocks[i].number);
+        }
         if (request && i + 1 == run.size) flags |= wire::flag::ack_request;
         PacketBuilder::add_flags(run.slots[i], flags);
         if (run.keyed)

@@ -271,6 +271,20 @@ TEST_CASE("endpoint pair: the packet that ends the first pass is critical, so th
     net.check();
 }
 
+TEST_CASE(
+    "endpoint pair: what a queue drops beyond the budget is repaired once the pass is over, not after a timeout") {
+    Scenario scenario;
+    scenario.config.min_rto = milliseconds(10);
+    scenario.links_later.uplink = port();
+    scenario.links_later.uplink->droppable_above = Bytes{20'000};
+    // A burst of 28 blocks, of which two may be lost; the queue drops about ten. Nothing is sent later that could tell.
+    scenario.messages.assign(20, bounded_message(40'000, 0.1, 0.3));
+    scenario.one_at_a_time = true;
+    scenario.expected.received_within = milliseconds(1);
+    scenario.expected.also = [](Net& net) { CHECK(net.world.endpoint(0).counters().lost_packets >= 100); };
+    run(scenario);
+}
+
 TEST_CASE("endpoint pair: data before its receive is kept, up to the bound, then held back") {
     EndpointConfig config = plain_config();
     config.max_unexpected = Bytes{50'000};
