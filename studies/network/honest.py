@@ -25,6 +25,7 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, LeafSpine
 from dlcp_sim.faults import RandomLoss
 from dlcp_sim.report.tables import Table
+from dlcp_sim.result import Flows
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dcqcn, Dlcp, Uet
 from dlcp_sim.workloads.collectives import CollectiveRun
@@ -187,6 +188,13 @@ def workload(load: str, size: int, loss_ratio: float, critical_ratio: float = CR
     )
 
 
+def completion_s(flows: Flows) -> float:
+    """When the last flow was over; infinite: not all are."""
+    if not flows.finished.all():
+        return float("inf")
+    return float(np.max(flows.start_s + flows.completion_s))
+
+
 # --- runs -----------------------------------------------------------------------------------------------------
 
 
@@ -215,10 +223,8 @@ def simulate(job: tuple[Case, int, int]) -> Found:
     case, size, seed = job
     result = case.scenario(size, seed).run()
     flows, ports = result.flows, result.ports
-    whole = bool(flows.finished.all())
-    step_s = float(np.max(flows.start_s + flows.completion_s)) if whole else float("inf")
     return Found(
-        step_s=(step_s,),
+        step_s=(completion_s(flows),),
         # Half of the bytes, those of the way there, are under the budget.
         abandoned_ratio=float(flows.abandoned_bytes.sum() / (flows.bytes.sum() / 2)),
         repeated_ratio=float(flows.retransmitted_packets.sum() / flows.sent_packets.sum()),
