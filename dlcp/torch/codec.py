@@ -4,6 +4,9 @@ The format is that of native/collective/codec.hpp: groups of 64 values with one 
 itself. Invariant: the same bits as the native kernels, on every device, and value = decoded + residual as an equality
 of floats wherever the value is finite. One exception: fp16 limits a value to 65504, and beyond 2^29 what is left is
 rounded. Nothing here loops over data or waits for the device.
+
+Each operation reads and writes all values, so what is done per value is little: what differs between groups (finite or
+not, a scale or none) is a factor of the group, not a branch of the value.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dlcp.transport.coded import CODECS, GROUP_VALUES, CodecTraits
 _SCALE_BYTES = 2
 _FLOAT_MAX = torch.finfo(torch.float32).max
 _SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
+_SMALLEST = 2.0**-149
 _INFINITY_BITS = 0x7F80
 
 
@@ -39,12 +43,31 @@ def encode(values: Tensor, codec: str) -> Tensor:
     """
     traits = _traits(codec)
     _check_values(values)
-    groups = _grouped(values)
-    if not traits.is_scaled:
-        return _pack(_as_half(groups, codec), traits.bits).flatten()
-    bits = _scale_bits(groups, traits)
-    low_high = torch.cat((bits & 0xFF, bits >> 8), 1).to(torch.uint8)
-    return torch.cat((low_high, _pack(_codes(groups, bits, traits), traits.bits)), 1).flatten()
+    return _encode(_grouped(values), traits)[0]
+
+
+def encode_in_place(values: Tensor, codec: str) -> Tensor:
+    """As `encode`; `values`, whole groups, become what the code leaves of them, as `leave` says.
+
+    Raises as `encode`; ValueError: not whole groups, or not contiguous.
+    """
+    traits = _traits(codec)
+    _check_values(values)
+    if len(values) % GROUP_VALUES or not values.is_contiguous():
+        raise ValueError(
+            f"values has shape {tuple(values.shape)}, strides {values.stride()}; accepted: contiguous, whole groups of "
+            f"{GROUP_VALUES}"
+        )
+    groups = values.view(-1, GROUP_VALUES)
+    coded, units, scales = _encode(groups, traits)
+    if units is None or scales is None:
+        groups.sub_(decode(coded, codec, len(values)).view_as(groups))
+    else:
+        # Exact, so it does not matter whether it is rounded before the difference.
+        groups.addcmul_(units, scales, value=-1.0)
+    # Of what is not finite nothing is left.
+    groups.nan_to_num_(0.0, 0.0, 0.0)
+    return coded
 
 
 def decode(coded: Tensor, codec: str, count: int) -> Tensor:
@@ -57,16 +80,16 @@ def decode(coded: Tensor, codec: str, count: int) -> Tensor:
     _check_coded(coded, traits, count)
     rows = coded.reshape(-1, traits.group_bytes)
     if not traits.is_scaled:
-        return _unpack(rows, traits.bits).to(torch.int16).view(_FLOATS[codec]).float().flatten()[:count]
+        return _unpack_halves(rows, _FLOATS[codec]).float().flatten()[:count]
     low_high = rows[:, :_SCALE_BYTES].int()
-    codes = _unpack(rows[:, _SCALE_BYTES:], traits.bits).to(torch.uint8)
+    codes = _unpack(rows[:, _SCALE_BYTES:], traits.bits)
     scale = _scales(low_high[:, :1] | low_high[:, 1:] << 8)
     units = _units(codes, traits)
     # In a group that is not finite, 0 stands for a finite value: 0 times infinity would make NaN of it.
     finite = scale.isfinite()
     decoded = torch.where(finite | (units != 0), units * scale, 0.0)
-    not_a_number = ~finite & (codes == traits.not_a_number)
-    return torch.where(not_a_number, math.nan, decoded).flatten()[:count]
+    not_a_number = ~finite & (codes == _signed(traits.not_a_number, traits))
+    return decoded.masked_fill_(not_a_number, math.nan).flatten()[:count]
 
 
 def leave(values: Tensor, coded: Tensor, codec: str) -> Tensor:
@@ -79,6 +102,25 @@ def leave(values: Tensor, coded: Tensor, codec: str) -> Tensor:
     return torch.where(values.isfinite(), values - decode(coded, codec, len(values)), 0.0)
 
 
+# --- groups -------------------------------------------------------------------------------------------------------
+
+
+def _encode(groups: Tensor, traits: CodecTraits) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The coded groups; and of integers, units and scales whose product is decoded, but 0 in what is not finite."""
+    if not traits.is_scaled:
+        return _pack_halves(_as_half(groups, traits.name)), None, None
+    bits = _scale_bits(groups, traits)
+    units = scales = None
+    if traits.name in _FLOATS:
+        codes = _float_codes(groups, bits, traits)
+    else:
+        units = _integer_units(groups, bits, traits)
+        codes = units.to(torch.int8)
+        scales = torch.where(bits == _INFINITY_BITS, 0.0, _scales(bits))
+    low_high = torch.cat((bits & 0xFF, bits >> 8), 1).to(torch.uint8)
+    return torch.cat((low_high, _pack(codes, traits.bits)), 1).flatten(), units, scales
+
+
 # --- scales -------------------------------------------------------------------------------------------------------
 
 
@@ -88,12 +130,13 @@ def _scale_bits(groups: Tensor, traits: CodecTraits) -> Tensor:
     The magnitude is rounded up, so that no value is clipped, but never to a scale whose largest code would decode to
     infinity: near the end of float32's range the largest code of such a scale is nearer than half a scale anyway.
     """
-    largest = groups.abs().amax(1, keepdim=True)
+    # Infinite or NaN if any value is.
+    largest = torch.linalg.vector_norm(groups, math.inf, 1, keepdim=True)
     # As float32 the inverse is what the kernels multiply with.
     inverse = float(torch.tensor(1.0) / traits.code_max)
     bits = ((largest * inverse).view(torch.int32) + 0xFFFF) >> 16
     bits = torch.where(largest < traits.code_max * _SMALLEST_NORMAL, 0, bits.clamp(max=_bits_max(traits)))
-    return torch.where(groups.isfinite().all(1, keepdim=True), bits, _INFINITY_BITS)
+    return torch.where(largest.isfinite(), bits, _INFINITY_BITS)
 
 
 def _bits_max(traits: CodecTraits) -> int:
@@ -110,51 +153,74 @@ def _scales(bits: Tensor) -> Tensor:
 # --- codes --------------------------------------------------------------------------------------------------------
 
 
-def _codes(groups: Tensor, bits: Tensor, traits: CodecTraits) -> Tensor:
-    """uint8 [groups, 64]: each value's code, in the lowest bits."""
+def _integer_units(groups: Tensor, bits: Tensor, traits: CodecTraits) -> Tensor:
+    """float32 [groups, 64]: each value's code as a whole number."""
+    usable, infinite = (bits != 0) & (bits != _INFINITY_BITS), bits == _INFINITY_BITS
+    # In a group that is not finite, what makes 0 of every finite value, and 1 of an infinity once it is limited.
+    inverse = torch.where(usable, 1.0 / _scales(bits), 0.0).masked_fill_(infinite, _SMALLEST)
+    most = torch.full_like(inverse, traits.code_max).masked_fill_(infinite, 1.0)
+    units = (groups * inverse).clamp_(-most, most).round_()
+    return units.nan_to_num_(_signed(traits.not_a_number, traits))
+
+
+def _float_codes(groups: Tensor, bits: Tensor, traits: CodecTraits) -> Tensor:
+    """int8 [groups, 64]: each value's code, of a small float."""
     usable = (bits != 0) & (bits != _INFINITY_BITS)
     inverse = torch.where(usable, 1.0 / _scales(bits), 0.0)
     infinite = torch.where(groups.isinf(), groups.sign(), 0.0)
-    units = torch.where(usable, groups * inverse, infinite)
-    if traits.name in _FLOATS:
-        codes = units.to(_FLOATS[traits.name]).view(torch.uint8)
-    else:
-        codes = units.round().to(torch.int8).view(torch.uint8) & ((1 << traits.bits) - 1)
-    return torch.where(groups.isnan(), traits.not_a_number, codes)
+    codes = torch.where(usable, groups * inverse, infinite).to(_FLOATS[traits.name]).view(torch.int8)
+    return codes.masked_fill_(groups.isnan(), _signed(traits.not_a_number, traits))
 
 
 def _units(codes: Tensor, traits: CodecTraits) -> Tensor:
-    """float32 [groups, 64]: codes as numbers, which a scale multiplies."""
-    if traits.name in _FLOATS:
-        return codes.view(_FLOATS[traits.name]).float()
-    # The sign is the highest bit of a code.
-    unused = 8 - traits.bits
-    return ((codes << unused).view(torch.int8) >> unused).float()
+    """float32 [groups, 64]: codes (int8) as numbers, which a scale multiplies."""
+    return (codes.view(_FLOATS[traits.name]) if traits.name in _FLOATS else codes).float()
+
+
+def _signed(code: int, traits: CodecTraits) -> int:
+    """The bits of a code as two's complement; its sign is the highest of them."""
+    return code - (1 << traits.bits) if code >> traits.bits - 1 else code
 
 
 def _pack(codes: Tensor, bits: int) -> Tensor:
-    """uint8 [groups, 8 · bits]: word k has value k in its lowest bits, then value k + 2 · bits, and so on."""
-    parts = codes.int().view(-1, 32 // bits, 2 * bits)
-    words = parts[:, 0]
-    for place in range(1, 32 // bits):
-        words = words | parts[:, place] << bits * place
-    return words.contiguous().view(torch.uint8)
+    """uint8 [groups, 8 · bits] of int8 [groups, 64], bits ≤ 8.
+
+    Word k has value k in its lowest bits, then value k + 2 · bits, and so on: so a byte has values 2 · bits apart.
+    """
+    per_byte = 8 // bits
+    parts = (codes.view(torch.uint8) & (1 << bits) - 1).view(-1, 4, per_byte, 2 * bits)
+    packed = parts[:, :, 0]
+    for place in range(1, per_byte):
+        packed = packed | parts[:, :, place] << bits * place
+    return packed.transpose(1, 2).reshape(-1, 8 * bits)
 
 
 def _unpack(packed: Tensor, bits: int) -> Tensor:
-    """The inverse of _pack, as int32."""
-    words = packed.clone(memory_format=torch.contiguous_format).view(
-        torch.int32
-    )  # from where a word may begin
-    return torch.cat([words >> bits * place & (1 << bits) - 1 for place in range(32 // bits)], 1)
+    """The inverse of _pack."""
+    per_byte = 8 // bits
+    by_byte = packed.reshape(-1, 2 * bits, 4).transpose(1, 2)
+    # The shift back copies the sign.
+    parts = [(by_byte << 8 - bits * (place + 1)).view(torch.int8) >> 8 - bits for place in range(per_byte)]
+    return torch.stack(parts, 2).view(-1, GROUP_VALUES)
+
+
+def _pack_halves(halves: Tensor) -> Tensor:
+    """uint8 [groups · 128] of int16 [groups, 64]: word k has value k, then value k + 32."""
+    return halves.view(-1, 2, 32).transpose(1, 2).flatten().view(torch.uint8)
+
+
+def _unpack_halves(packed: Tensor, dtype: torch.dtype) -> Tensor:
+    """The inverse of _pack_halves, as floats."""
+    halves = packed.clone(memory_format=torch.contiguous_format).view(dtype)  # from where one may begin
+    return halves.view(-1, 32, 2).transpose(1, 2)
 
 
 def _as_half(groups: Tensor, codec: str) -> Tensor:
-    """int32 [groups, 64]: each value as 16 bits, the lowest."""
+    """int16 [groups, 64]: each value as 16 bits."""
     dtype = _FLOATS[codec]
     largest = torch.finfo(dtype).max
     rounded = torch.where(groups.isinf(), groups, groups.clamp(-largest, largest)).to(dtype)
-    return torch.where(groups.isnan(), _NOT_A_NUMBER[codec], rounded.view(torch.int16).int() & 0xFFFF)
+    return rounded.view(torch.int16).masked_fill_(groups.isnan(), _NOT_A_NUMBER[codec])
 
 
 def _grouped(values: Tensor) -> Tensor:

@@ -296,6 +296,16 @@ def test_the_kernels_compute_what_torch_does(name: str, variant: str, seed: int)
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_coded_in_place_the_values_become_what_is_left(name: str) -> None:
+    edges = torch.cat([edge_group(kind) for kind in EDGES])
+    values = torch.cat((random_groups(1).flatten(), edges, torch.tensor([1.0, math.inf, 3.0, math.nan])))
+    values = torch.cat((values, torch.zeros(-len(values) % 64)))
+    coded, left = codec.encode(values, name), values.clone()
+    assert torch.equal(codec.encode_in_place(left, name), coded)
+    assert same(left + 0.0, codec.leave(values, coded, name) + 0.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device and torch with CUDA")
 def test_a_cuda_tensor_is_coded_as_one_of_the_host(name: str) -> None:
     values = torch.cat([random_groups(seed) for seed in range(20)]).flatten()
@@ -304,6 +314,9 @@ def test_a_cuda_tensor_is_coded_as_one_of_the_host(name: str) -> None:
     assert torch.equal(there.cpu(), coded)
     assert same(codec.decode(there, name, len(values)).cpu(), codec.decode(coded, name, len(values)))
     assert same(codec.leave(values.cuda(), there, name).cpu(), codec.leave(values, coded, name))
+    left = values.cuda()
+    assert torch.equal(codec.encode_in_place(left, name).cpu(), coded)
+    assert same(left.cpu() + 0.0, codec.leave(values, coded, name) + 0.0)
 
 
 def test_what_is_not_accepted_is_named() -> None:
