@@ -25,22 +25,20 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.code_importance import critical_bytes_of, importance_by_scales
 from dlcp.torch.gradient.code_plan import CodePlan, plan_of
+from dlcp.torch.gradient.coders import Coder, coder_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
-from dlcp.torch.tensors import CopyBack, is_memory, readable, span
+from dlcp.torch.tensors import span
 from dlcp.transport.bounded import LossRules, Outcome
 from dlcp.transport.coded import (
     GROUP_VALUES,
     CodecTraits,
     CodedRules,
-    add_groups,
     codec_traits,
-    decode_runs,
-    encode_runs,
 )
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -64,6 +62,7 @@ class CodedBuffer(PreparedBuffer):
     """A prepared buffer with its codes. `memory` is the coded contribution."""
 
     codec: CodecTraits
+    coder: Coder
     plan: CodePlan
     summed: torch.Tensor
     """uint8: the coded result; of a reduce-scatter, nothing."""
@@ -137,64 +136,44 @@ class CodedPipeline:
     def _prepare(self, buffer: GradientBuffer, shares: Shares | None) -> CodedBuffer:
         state, codec, rank = self._state, self._codec_of(buffer.step), buffer.rank
         plan, own_stream = self._plan(buffer, shares)
-        memory = readable(buffer.values, "gradients")
+        coder = coder_of(buffer)
+        pinned = coder.device.type == "cuda"
         with state.lock:
-            coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU)
-            sender = self.residual.open(FROM_SENDER, buffer.key, plan.stream)
+            coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
+            sender = self.residual.open(FROM_SENDER, buffer.key, plan.stream, device=coder.device)
             owner = values = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
-                values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU)
+                values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned)
                 summed = torch.empty(0, dtype=torch.uint8)
             else:
-                summed = state.buffers.take(coded.numel(), torch.uint8, _CPU)
+                summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
                 owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit)
-            opened = self._output(buffer)
+            opened = coder.output(state, buffer)
+        exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
-            wide = memory if memory.dtype == torch.float32 else memory.float()
-            encode_runs(
-                codec.codec,
-                wide.data_ptr(),
-                plan.runs,
-                coded.data_ptr(),
-                sender.before.data_ptr(),
-                sender.after.data_ptr(),
-                sender.factor,
-            )
+            coder.encode(codec, plan, sender, coded)
+        coder.ready()
         loss, budget_bytes, critical_bytes = self._loss(buffer, codec, plan, coded)
         return CodedBuffer.of(
             buffer,
             coded,
             opened,
             codec=codec,
+            coder=coder,
             plan=plan,
             summed=summed,
             values=values,
-            exact=ExactPart(memory, plan.exact, plan.exact_counts),
+            exact=exact,
             sender=sender,
             owner=owner,
             loss=loss,
             budget_bytes=budget_bytes,
             critical_bytes=critical_bytes,
         )
-
-    def _output(self, buffer: GradientBuffer) -> tuple[torch.Tensor, torch.Tensor, CopyBack]:
-        """As BufferPool.output; but values are decoded once all is over, so they go where they are wanted at once."""
-        into = buffer.call.into
-        if into is None and not buffer.scattered:
-            into = buffer.values
-        if (
-            into is None
-            or not is_memory(into)
-            or into.is_inference()
-            or into.dtype != buffer.values.dtype
-            or into.numel() != buffer.output_numel
-        ):
-            return self._state.buffers.output(buffer)
-        return into.detach().view(-1), into, CopyBack()
 
     def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> tuple[CodePlan, Layout]:
         known = self._plans.get((buffer.key, shares))
@@ -254,7 +233,7 @@ class CodedPipeline:
 
     def _finish(self, buffer: GradientBuffer, prepared: CodedBuffer, works: list[Work]) -> float | None:
         """All that comes after the collectives, before the result goes where the caller wants it."""
-        with torch.no_grad():
+        with torch.no_grad(), prepared.coder.returning():
             if prepared.plan.groups:
                 outcome = works[0].outcome
                 self._keep_lost(prepared, outcome)
@@ -269,30 +248,21 @@ class CodedPipeline:
 
     def _keep_lost(self, prepared: CodedBuffer, outcome: Outcome) -> None:
         """What was abandoned of the contribution: its code is added to what the code left, and is the value again."""
-        codec = prepared.codec
-        for abandoned in outcome.sent:
-            for begin, end in abandoned.ranges():
-                add_groups(
-                    codec.codec,
-                    prepared.memory.data_ptr() + begin,
-                    (end - begin) // codec.group_bytes,
-                    prepared.sender.after.data_ptr() + begin // codec.group_bytes * GROUP_VALUES * 4,
-                )
+        codec, unit = prepared.codec, prepared.codec.group_bytes
+        ranges = [
+            (begin // unit, end // unit) for abandoned in outcome.sent for begin, end in abandoned.ranges()
+        ]
+        if ranges:
+            prepared.coder.put_back(codec, prepared.memory, ranges, prepared.sender)
 
     def _decode(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
         """The result's coded values."""
-        output, plan = prepared.output, prepared.plan
+        coder, plan = prepared.coder, prepared.plan
         if prepared.values is not None:
-            origin = buffer.own[0]
-            for begin, count, group in plan.part_runs(buffer.rank).tolist():
-                at = group * GROUP_VALUES
-                output[begin - origin : begin - origin + count] = prepared.values[at : at + count]
-            return
-        wide = output if output.dtype == torch.float32 else torch.empty(output.numel())
-        decode_runs(prepared.codec.codec, prepared.summed.data_ptr(), plan.runs, wide.data_ptr())
-        if wide is not output:
-            for begin, count, _ in plan.runs.tolist():
-                output[begin : begin + count] = wide[begin : begin + count]
+            runs = plan.part_runs(buffer.rank).tolist()
+            coder.place(runs, buffer.own[0], prepared.values, prepared.output)
+        else:
+            coder.decode(prepared.codec, plan, prepared.summed, prepared.output)
 
     def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
         unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]

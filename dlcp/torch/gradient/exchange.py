@@ -2,7 +2,8 @@
 
 The buffer is changed in place up to the collective and read from then on; the result is the buffer itself or other
 memory, and stays valid until the next step begins. All ranks call with the same buffers in the same order, as for any
-collective. A buffer on CUDA is copied to pinned memory, where the collective and everything after it run.
+collective. A buffer on CUDA is copied to pinned memory, where the collective and everything after it run; but recipes
+that code or choose do so on the device, and only what they made crosses (crossing.py).
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ FROM_OWNER = "owner"
 """What the sum's code left, in the unit of the result."""
 SIDES = (FROM_SENDER, FROM_OWNER)
 _WHOLE = ResidualRule(decay=1.0)
+_CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
@@ -41,9 +42,9 @@ class Stream:
 
     layout: Layout
     before: torch.Tensor
-    """float32 [layout.numel]: kept when the step began."""
+    """float32 [layout.numel], on the device of its buffer or on the host: kept when the step began."""
     after: torch.Tensor
-    """float32 [layout.numel]: kept once the step was applied; defined if the stream was opened in this step."""
+    """As `before`: kept once the step was applied; defined if the stream was opened in this step."""
     scale: float
     """The loss scale of the gradients that `before` is of."""
     factor: float = 1.0
@@ -80,10 +81,13 @@ class FeedbackMemory:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
         self._scale = loss_scale
 
-    def open(self, side: str, key: Hashable, layout: Layout, unit: int = 1) -> Stream:
+    def open(
+        self, side: str, key: Hashable, layout: Layout, unit: int = 1, device: torch.device = _CPU
+    ) -> Stream:
         """The stream of a buffer for this step.
 
-        `key`: the same in every step for what follows on each other. `unit`: see Stream.
+        `key`: the same in every step for what follows on each other. `unit`: see Stream. `device`: where it is kept
+        from now on.
         """
         stream = self._streams.get((side, key))
         if stream is not None and stream.layout is not layout and stream.layout != layout:
@@ -91,12 +95,14 @@ class FeedbackMemory:
             stream = None
         if stream is None:
             self._dissolve(side, layout)
-            before, after = torch.zeros(layout.numel), torch.zeros(layout.numel)
+            before, after = (torch.zeros(layout.numel, device=device) for _ in range(2))
             stream = self._streams[side, key] = Stream(layout, before, after, self._scale, unit=unit)
             self._adopt(side, stream)
         elif side == FROM_SENDER and self._loose[side].report().elements:
             # What an owner kept of elements that another rank owns now.
             self._adopt(side, stream)
+        if stream.before.device != device:
+            stream.before, stream.after = stream.before.to(device), torch.zeros(layout.numel, device=device)
         stream.factor = self._scale / stream.scale
         stream.opened = True
         return stream
@@ -186,8 +192,12 @@ class FeedbackMemory:
         """Loose values of a stream's elements become the stream's."""
         loose = self._loose[side]
         loose.scale = stream.scale / stream.unit
-        loose.add_to(stream.before, stream.layout)
+        # Loose values are on the host, whatever a stream's device: it is rare, and the state is saved from there.
+        values = stream.before.cpu()
+        loose.add_to(values, stream.layout)
         loose.end_step()
+        if values is not stream.before:
+            stream.before.copy_(values)
 
     def _pass_on(self) -> None:
         """What was loaded for an owner, and belongs to no part that this rank adds: its sender's from now on."""
@@ -203,5 +213,5 @@ class FeedbackMemory:
 def _put(memory: ResidualMemory, stream: Stream) -> None:
     """Values of no stream are in the unit of contributions, whoever kept them."""
     memory.scale = stream.scale / stream.unit
-    memory.keep(stream.before, stream.layout, [(one.begin, one.end) for one in stream.layout.segments])
+    memory.keep(stream.before.cpu(), stream.layout, [(one.begin, one.end) for one in stream.layout.segments])
     memory.end_step()

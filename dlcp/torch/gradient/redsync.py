@@ -77,7 +77,7 @@ class LayerChooser:
         indices = selector.select(candidates, count)
         indices = indices[candidates[indices] > 0.0]
         if not len(indices):
-            return Choice(indices, torch.zeros(1))
+            return Choice(indices, values.new_zeros(1))
         mean = values[indices].mean(dtype=torch.float64)
         return Choice(indices, mean.to(torch.bfloat16).float().view(1))
 

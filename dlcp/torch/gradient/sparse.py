@@ -5,7 +5,8 @@
 
 A choice of each rank's own cannot be summed on the way, so what a rank receives grows with the number of ranks. For a
 reduce-scatter a rank chooses from each part by itself, and a frame goes to the part's owner alone. Where nothing is
-left out (density 1, a dense warm-up, or dense is cheaper) values travel by an all-reduce.
+left out (density 1, a dense warm-up, or dense is cheaper) values travel by an all-reduce. Of a buffer on CUDA elements
+are chosen, kept and added on the device, and frames cross (crossing.py).
 
 Here is what such recipes share; mstopk.py and redsync.py say how they choose. Small parameters and those of one
 dimension travel exactly (exact_part.py).
@@ -16,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor
 
 from dlcp.torch.gradient.code_plan import CodePlan
+from dlcp.torch.gradient.crossing import Crossing, crossing_of
 from dlcp.torch.gradient.density import Density, count_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, start_sum
 from dlcp.torch.gradient.later_work import LaterWork
@@ -77,9 +80,11 @@ class SparseBuffer(PreparedBuffer):
     plan: SparsePlan
     exact: ExactPart
     dense: Tensor | None
-    """float32, what travels of the stream if nothing is left out; None: frames do."""
+    """float32, what travels of the stream if nothing is left out, on the host; None: frames do."""
     total: Tensor
-    """float32: the sum of what this rank wants of the stream."""
+    """float32: the sum of what this rank wants of the stream; where frames are added, or on the host."""
+    crossing: Crossing | None
+    """Of a buffer in which is chosen on its device; None: on the host."""
     counts: Sequence[Tensor] = ()
     """int32 [sections], by frame: how many elements were chosen."""
     frames: Sequence[Tensor] = ()
@@ -87,6 +92,10 @@ class SparseBuffer(PreparedBuffer):
     """By rank: what its frame for this rank has of each section."""
     frames_in: list[Tensor] = field(default_factory=list)
     """By rank."""
+
+    def frame_in(self, numel: int) -> Tensor:
+        """Memory for a rank's frame."""
+        return torch.empty(numel, dtype=torch.int32, pin_memory=self.output.is_cuda)
 
 
 class SparsePipeline:
@@ -143,31 +152,39 @@ class SparsePipeline:
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer) -> SparseBuffer:
-        state, plan = self._state, self._plan(buffer)
-        memory = readable(buffer.values, "gradients")
+        state, plan, crossing = self._state, self._plan(buffer), crossing_of(buffer)
+        memory = readable(buffer.values, "gradients") if crossing is None else buffer.values
+        device = memory.device
+        density = self._density.of(buffer.step)
+        is_dense = bool(plan.layout.groups) and self._is_dense(buffer, plan, density)
         with state.lock:
-            values = self.residual.open_values(buffer, plan.layout)
-            total = state.buffers.take(plan.own[1] - plan.own[0], torch.float32, _CPU)
-            opened = state.buffers.output(buffer)
+            values = self.residual.open_values(buffer, plan.layout, device)
+            # What the collective itself sums is on the host.
+            where = _CPU if is_dense else device
+            total = state.buffers.take(plan.own[1] - plan.own[0], torch.float32, where)
+            opened = state.buffers.output(buffer) if crossing is None else crossing.output(state, buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         self._clip(buffer, plan, values.values)
         values.add_kept()
-        density, dense = self._density.of(buffer.step), None
-        if plan.layout.groups and self._is_dense(buffer, plan, density):
-            dense = values.take_all()
+        dense = None
+        if is_dense:
+            dense = values.take_all() if crossing is None else crossing.down(values.take_all())
         prepared = SparseBuffer.of(
             buffer,
             memory,
             opened,
             plan=plan,
-            exact=ExactPart(memory, plan.layout.exact, plan.layout.exact_counts),
+            exact=ExactPart(memory, plan.layout.exact, plan.layout.exact_counts, crossing),
+            crossing=crossing,
             dense=dense,
             total=total,
         )
-        if dense is not None or not plan.layout.groups:
-            return prepared
-        return self._choose(prepared, values, density)
+        if plan.layout.groups and not is_dense:
+            prepared = self._choose(prepared, values, density)
+        if crossing is not None:
+            crossing.wait()
+        return prepared
 
     def _choose(self, prepared: SparseBuffer, values: SparseValues, density: float) -> SparseBuffer:
         """Frames of what is chosen, which is no longer kept."""
@@ -180,7 +197,8 @@ class SparsePipeline:
                 values.take(section.begin, choice.indices, choice.values)
                 choices.append(choice)
             counts.append(torch.tensor([len(choice.indices) for choice in choices], dtype=torch.int32))
-            frames.append(encode(sections, choices))
+            frame = encode(sections, choices)
+            frames.append(frame if prepared.crossing is None else prepared.crossing.down(frame))
         values.write_off()
         return dataclasses.replace(prepared, counts=counts, frames=frames)
 
@@ -241,7 +259,8 @@ class SparsePipeline:
         """Frames whose lengths every rank knows beforehand: this rank's."""
         own = buffer.rank if buffer.scattered else 0
         prepared.counts_in.extend([prepared.counts[own]] * buffer.group.size())
-        prepared.frames_in.extend(torch.empty_like(prepared.frames[own]) for _ in range(buffer.group.size()))
+        numel = prepared.frames[own].numel()
+        prepared.frames_in.extend(prepared.frame_in(numel) for _ in range(buffer.group.size()))
         name = "all_to_all" if buffer.scattered else "all_gather"
         with self._state.starting(buffer, name, prepared) as (communicator, how):
             outputs, inputs = (list(map(span, each)) for each in (prepared.frames_in, prepared.frames))
@@ -270,7 +289,7 @@ class SparsePipeline:
             def send_frames() -> Work:
                 for counts in prepared.counts_in:
                     numel = frame_numel(sections, counts.tolist())
-                    prepared.frames_in.append(torch.empty(numel, dtype=torch.int32))
+                    prepared.frames_in.append(prepared.frame_in(numel))
                 return send(1, prepared.frames_in, prepared.frames)
 
             counts = send(0, prepared.counts_in, prepared.counts)
@@ -280,7 +299,8 @@ class SparsePipeline:
 
     def _finish(self, buffer: GradientBuffer, prepared: SparseBuffer, works: Sequence[Work]) -> float | None:
         """All that comes after the collectives, before the result goes where the caller wants it."""
-        with torch.no_grad():
+        crossing = prepared.crossing
+        with torch.no_grad(), nullcontext() if crossing is None else crossing.up(prepared.total):
             plan = prepared.plan
             if plan.layout.groups:
                 put_stream(buffer, plan.layout, self._sum(buffer, prepared), prepared.output)
@@ -290,13 +310,13 @@ class SparsePipeline:
 
     def _sum(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Tensor:
         """The sum or mean of what this rank wants of the stream."""
-        total = prepared.total
+        total, device = prepared.total, prepared.output.device
         if prepared.dense is not None:
-            return total if buffer.scattered else prepared.dense
+            return (total if buffer.scattered else prepared.dense).to(device, non_blocking=True)
         total.zero_()
         sections = prepared.plan.sections[buffer.rank if buffer.scattered else 0]
         for frame, counts in zip(prepared.frames_in, prepared.counts_in, strict=True):
-            add_frame(total, frame, sections, counts.tolist())
+            add_frame(total, frame.to(device, non_blocking=True), sections, counts.tolist())
         return total.div_(buffer.group.size()) if buffer.call.average else total
 
     # --- what outlives the run ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.gradient.residual_state import VERSION
 
 VELOCITY = "velocity"
+_CPU = torch.device("cpu")
 
 
 class SparseMemory(FeedbackMemory):
@@ -32,12 +33,15 @@ class SparseMemory(FeedbackMemory):
         super().__init__((FROM_SENDER,) if momentum is None else (FROM_SENDER, VELOCITY))
         self._momentum = momentum
 
-    def open_values(self, buffer: GradientBuffer, plan: CodePlan) -> SparseValues:
-        """The streams of a buffer for this step; with the state's lock held."""
+    def open_values(
+        self, buffer: GradientBuffer, plan: CodePlan, device: torch.device = _CPU
+    ) -> SparseValues:
+        """The streams of a buffer for this step, on a device; with the state's lock held."""
         velocity = None
         if self._momentum is not None:
-            velocity = self.open(VELOCITY, buffer.key, plan.stream)
-        return SparseValues(self.open(FROM_SENDER, buffer.key, plan.stream), velocity, self._momentum or 0.0)
+            velocity = self.open(VELOCITY, buffer.key, plan.stream, device=device)
+        kept = self.open(FROM_SENDER, buffer.key, plan.stream, device=device)
+        return SparseValues(kept, velocity, self._momentum or 0.0)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As FeedbackMemory; a state without velocities brings none."""
@@ -59,7 +63,7 @@ class SparseValues:
         return self._kept.after
 
     def load(self, memory: Tensor, plan: CodePlan) -> None:
-        """Copies the gradient in. `memory`: the buffer."""
+        """Copies the gradient in. `memory`: the buffer, on the same device."""
         for begin, count, at in plan.runs.tolist():
             self.values[at : at + count] = memory[begin : begin + count]
 
