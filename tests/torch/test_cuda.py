@@ -14,6 +14,9 @@ pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device and torch with CUDA"
 )
 DEVICE = "cuda:0"
+# Older torch has them under other names.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def collectives() -> None:
@@ -22,10 +25,10 @@ def collectives() -> None:
     dist.all_reduce(tensor)
     assert torch.equal(tensor.cpu(), torch.full((100_000,), float(sum(range(1, size + 1)))))
     output = torch.empty(size, 10, device=DEVICE)
-    dist.all_gather_single(output, torch.full((10,), float(rank), device=DEVICE))
+    all_gather_single(output, torch.full((10,), float(rank), device=DEVICE))
     assert torch.equal(output.cpu(), torch.arange(float(size))[:, None].expand(size, 10))
     share = torch.empty(5, device=DEVICE)
-    dist.reduce_scatter_single(share, torch.ones(5 * size, device=DEVICE))
+    reduce_scatter_single(share, torch.ones(5 * size, device=DEVICE))
     assert torch.equal(share.cpu(), torch.full((5,), float(size)))
     dist.broadcast(strided := torch.full((4, 6), float(rank), device=DEVICE).t(), 0)
     assert not strided.cpu().any()
