@@ -39,6 +39,7 @@ MODULES = {
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
     "gradient_overhead": "gradient_overhead",
+    "cuda_gradients": "cuda_gradients",
     "layer_order": "layer_order",
     "layer_norms": "layer_norms",
     "gradient_lab": "gradient_lab",
