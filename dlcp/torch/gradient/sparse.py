@@ -317,7 +317,10 @@ class SparsePipeline:
         sections = prepared.plan.sections[buffer.rank if buffer.scattered else 0]
         for frame, counts in zip(prepared.frames_in, prepared.counts_in, strict=True):
             add_frame(total, frame.to(device, non_blocking=True), sections, counts.tolist())
-        return total.div_(buffer.group.size()) if buffer.call.average else total
+        if buffer.call.average:
+            # By a tensor of its device: CUDA multiplies by the reciprocal of a number of the host, which rounds twice.
+            total.div_(torch.tensor(buffer.group.size(), dtype=total.dtype, device=total.device))
+        return total
 
     # --- what outlives the run ------------------------------------------------------------------------------
 
