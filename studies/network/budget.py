@@ -39,7 +39,7 @@ LOADS = ("rails", "servers")
 OVERSUBSCRIPTIONS = (1, 2, 4)
 RATES_BPS = (100e9, 400e9)
 SWITCHES = ("dropping", "trimming")
-SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000)
+SIZES = (250_000, 1_000_000, 4_000_000)
 """Bytes of the tensor at a rank."""
 BUDGETS = (0.01, 0.05, 0.1, 0.2, 0.3)
 
