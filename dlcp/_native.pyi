@@ -202,6 +202,60 @@ def select_largest(
     variant: str | None = None,
 ) -> None: ...
 def count_reaching(address: int, count: int, threshold: float, *, variant: str | None = None) -> int: ...
+
+class Sgd:
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        maximize: bool = False,
+    ) -> None: ...
+
+class Adam:
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        amsgrad: bool = False,
+        maximize: bool = False,
+    ) -> None: ...
+
+class Lars:
+    def __init__(
+        self, learning_rate: float, *, ratio: float = 1.0, momentum: float = 0.9, weight_decay: float = 0.0
+    ) -> None: ...
+
+class Optimizer:
+    def __init__(self, rule: Sgd | Adam | Lars, count: int) -> None: ...
+    def step(
+        self,
+        contribution_addresses: Sequence[int],
+        weights_address: int,
+        next_weights_address: int | None = None,
+        *,
+        divisor: int = 1,
+        vml_square_root_address: int | None = None,
+        variant: str | None = None,
+    ) -> None: ...
+    def set_rule(self, rule: Sgd | Adam | Lars) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @steps.setter
+    def steps(self, steps: int) -> None: ...
+    @property
+    def states(self) -> list[npt.NDArray[np.float32]]: ...
+
 def gather_runs(
     dtype: DataType,
     source_address: int,

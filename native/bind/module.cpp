@@ -14,6 +14,7 @@ NB_MODULE(_native, m) {
     bind_gradient(m);
     bind_codec(m);
     bind_select(m);
+    bind_optimizer(m);
     bind_value_runs(m);
     bind_options(m);
     bind_collective_values(m);

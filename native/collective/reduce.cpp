@@ -26,7 +26,8 @@ Available find_available() {
     // The builtin also asks whether the operating system keeps the registers. It does not know F16C everywhere.
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-    if (avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && f16c) found.add(Variant::avx2);
+    if (avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c)
+        found.add(Variant::avx2);
     if (avx512_kernels() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         found.add(Variant::avx512);
