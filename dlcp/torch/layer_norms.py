@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dlcp.errors import ArgumentError
+from dlcp.transport.schedule.packing import longest_first
 
 
 class LayerNorms:
@@ -35,11 +36,8 @@ class LayerNorms:
             if self._rank < 0:
                 raise ArgumentError("this rank is not in the group; accepted: a group that it is in")
         owned: list[list[int]] = [[] for _ in range(ranks)]
-        loads = [0] * ranks
-        for index in sorted(range(len(numels)), key=lambda index: (-numels[index], index)):
-            owner = loads.index(min(loads))
+        for index, owner in enumerate(longest_first(self.numels, ranks)):
             owned[owner].append(index)
-            loads[owner] += numels[index]
         self._owned = owned
         self._most = max(map(len, owned))
 

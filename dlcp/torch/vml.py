@@ -1,7 +1,7 @@
 """torch's own square root of float32 on this host, for optimizers that native code runs.
 
-torch leaves square roots to MKL's vector library (VML) where it was built with it, and VML does not round all of them to
-nearest: on processors that are not Intel's a fifth of them are the neighbour. Adam's last bits depend on it.
+Where torch was built with MKL it leaves square roots to its vector library (VML), which does not round all of them to
+nearest: on AMD's processors every fifth is the neighbour. The last bits of Adam's weights depend on it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SAMPLE = 4096
 def vml_square_root() -> int | None:
     """The address of VML's function in libtorch, for `_native.Optimizer.step`.
 
-    None: torch rounds roots to nearest, as native code does by itself, or its function is not to be found; then steps of
-    Adam differ from torch's in last bits.
+    None: torch rounds roots to nearest, as native code does by itself, or its function is not to be found. In the
+    latter case steps of Adam differ from torch's in last bits.
     """
     # All significands that matter: two octaves, since a root's depends on whether the exponent is odd.
     sample = torch.linspace(1, 4, _SAMPLE, dtype=torch.float32)

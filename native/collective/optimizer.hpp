@@ -6,8 +6,8 @@
 // every variant gives the same bits (but for which NaN a NaN is). Hyperparameters are doubles as in Python, and become
 // floats where torch makes them floats. Sums are in the order of the contributions.
 //
-// One bit is not torch's own: torch leaves float square roots to MKL, which rounds a fifth of them differently on
-// processors that are not Intel's. Here they are rounded to nearest, unless the caller of Adam gives another function.
+// Square roots are rounded to nearest. torch leaves them to MKL where it was built with it, and MKL rounds every fifth to
+// the neighbour on AMD's processors; so a caller who wants torch's bits of Adam gives its function (dlcp/torch/vml.py).
 //
 // LARS needs norms of whole layers, so its trust ratio is an input: whoever holds the layer computes it before.
 #pragma once

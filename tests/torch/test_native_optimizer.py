@@ -65,9 +65,7 @@ class Twin:
         make, self.rule, *groups = CASES[name]
         draw = torch.Generator().manual_seed(seed)
         self.params = [torch.randn(shape, generator=draw).requires_grad_() for shape in SHAPES]
-        options = [
-            {"params": self.params[place::2], **one} for place, one in enumerate(groups)
-        ]
+        options = [{"params": self.params[place::2], **one} for place, one in enumerate(groups)]
         self.optimizer = make(options, lr=0.05, foreach=False, fused=False)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 30)
         self.weights = [param.detach().clone() for param in self.params]
@@ -153,7 +151,9 @@ def test_lars_has_the_bits_of_ours_given_its_ratio() -> None:
     draw = torch.Generator().manual_seed(3)
     params = [torch.randn(shape, generator=draw).requires_grad_() for shape in ((17, 9), (33,))]
     weights = [param.detach().clone() for param in params]
-    optimizer = LARS([{"params": params[:1]}, {"params": params[1:], "weight_decay": 0.0}], 2.0, weight_decay=0.01)
+    optimizer = LARS(
+        [{"params": params[:1]}, {"params": params[1:], "weight_decay": 0.0}], 2.0, weight_decay=0.01
+    )
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
     own = [native.Optimizer(native.Lars(0.0), one.numel()) for one in weights]
     for _ in range(STEPS):
@@ -178,7 +178,9 @@ def test_variants_agree_and_read_weights_from_elsewhere(name: str) -> None:
     draw = np.random.default_rng(4)
     count, parts = 777, 5
     exponents = draw.integers(-140, 120, (parts + 1, count)).astype(np.float32)
-    values = (draw.choice([-1, 1], exponents.shape) * draw.random(exponents.shape) * np.exp2(exponents)).astype(np.float32)
+    values = (
+        draw.choice([-1, 1], exponents.shape) * draw.random(exponents.shape) * np.exp2(exponents)
+    ).astype(np.float32)
     values[:, :40] = np.float32(2) ** -149 * draw.integers(-9, 9, (parts + 1, 40))
     values[1, 50], values[2, 51], values[0, 52] = np.inf, -np.inf, 0.0
     _, make_rule, first, _ = CASES[name]
