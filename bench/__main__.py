@@ -21,6 +21,7 @@ MODULES = {
     "engine": "engine",
     "reduce": "reduce",
     "select": "select",
+    "hub_optimizer": "hub_optimizer",
     "in_flight": "in_flight",
     "loopback": "loopback",
     "lab": "loss",

@@ -2,12 +2,12 @@
 // which each of them is read once (PHub, SoCC 2018, arXiv 1805.07891).
 //
 // Invariant: weights and states get the bits that torch.optim leaves with foreach=False and fused=False on a CPU with
-// AVX2 or AVX-512, where torch's add, addcmul and lerp are fused multiply-adds; so they are here on every processor, and
+// AVX2 or AVX-512. torch's add, addcmul and lerp are fused multiply-adds there. So they are here on every processor, and
 // every variant gives the same bits (but for which NaN a NaN is). Hyperparameters are doubles as in Python, and become
 // floats where torch makes them floats. Sums are in the order of the contributions.
 //
-// Square roots are rounded to nearest. torch leaves them to MKL where it was built with it, and MKL rounds every fifth to
-// the neighbour on AMD's processors; so a caller who wants torch's bits of Adam gives its function (dlcp/torch/vml.py).
+// Square roots are rounded to nearest. torch leaves them to MKL where it was built with it, which rounds every fifth to
+// the neighbour on AMD's processors: a caller who wants torch's bits of Adam gives its function (dlcp/torch/vml.py).
 //
 // LARS needs norms of whole layers, so its trust ratio is an input: whoever holds the layer computes it before.
 #pragma once

@@ -11,6 +11,10 @@ namespace {
 using Floats = Vector<float>;
 inline constexpr std::size_t float_lanes = lanes_of<float>;
 
+// How far ahead memory is asked for, in floats: processors do not follow as many arrays at once as there are here. On
+// Zen 5 without it four contributions take a fifth longer; 512 floats are as good, 144 (PHub's distance) less.
+inline constexpr std::size_t fetch_ahead = 256;
+
 inline Floats all(float value) { return Floats{} + value; }
 
 // --- one pass over contributions, weights and states -----------------------------------------------------------
@@ -36,6 +40,11 @@ template <std::size_t states, std::size_t fixed, class Step>
     const auto pass = [&](auto scaled) {
         for (std::size_t at = 0; at < count; at += float_lanes) {
             const Floats gradient = scaled(gradient_at<fixed>(contributions, work.contribution_count, at));
+            for (std::size_t i = 0; i < (fixed != 0 ? fixed : work.contribution_count); ++i)
+                __builtin_prefetch(contributions[i] + at + fetch_ahead);
+            __builtin_prefetch(work.weights + at + fetch_ahead);
+            if constexpr (states != 0)
+                for (std::size_t i = 0; i < states; ++i) __builtin_prefetch(work.states[i] + at + fetch_ahead);
             Floats weights = load_vector<Floats>(work.weights + at);
             Floats state[states != 0 ? states : 1];
             if constexpr (states != 0)
