@@ -1,9 +1,9 @@
 """A hub's optimizer fused with the sum of contributions, against separate passes and a bare addition.
 
-One thread, processor time. A model of 64 MB in keys of 32 KiB; its contributions, weights and states are 320 to 640 MB,
+One thread, processor time. A model of 64 MiB in keys of 32 KiB; contributions, weights and states are 192 to 448 MiB,
 beyond every cache. Separate passes go over the whole model: k - 1 additions, the average, the optimizer; torch does the
 same with its own kernels (foreach=False). A rate is of all bytes that are read and written, so that it can be held
-against that of `sum += contribution`, which reads two arrays and writes one. Rows take turns, and a ratio is of one turn.
+against that of `sum += contribution`, which reads two arrays and writes one. Rows take turns; a ratio is of one turn.
 
 AVX2 and AVX-512 have bars. The portable variant on x86-64 imitates fused multiply-adds, and memory is not its limit.
 """

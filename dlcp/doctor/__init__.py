@@ -1,8 +1,8 @@
 """`dlcp doctor`: checks this host and the pairs of ranks of a job, and says what to mend.
 
 It runs alone; as every rank of a launcher (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set), where rank 0 prints;
-or with `--listen` on each host and `--peers` on one. Exit status: 0; 1 if a finding fails; 2 for bad input and for an
-error that ends the examination, which is one line.
+or with `--listen` on each host and `--peers` on one. `--hub` says what limits this host as a hub. Exit status: 0; 1 if
+a finding fails; 2 for bad input and for an error that ends the examination, which is one line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from dlcp.arguments import Parser
 from dlcp.checks import option
+
+_HUB_DEFAULTS = {"workers": 4, "worker_gbps": 10.0, "hub_gbps": None}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +55,13 @@ def _parser() -> Parser:
     parser.add_argument("--listen", action="store_true", help="answer until Ctrl-C")
     parser.add_argument("--peers", type=_peers, metavar="HOST:PORT,…", help="listeners to look at")
     parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for a peer (5)")
+    hub = parser.add_argument_group("hub")
+    hub.add_argument("--hub", action="store_true", help="which limit binds if this host is a hub (seconds)")
+    hub.add_argument("--workers", type=option(1, 4096), metavar="K", help="that it serves (4)")
+    hub.add_argument("--worker-gbps", type=_gbps, metavar="N", help="link of each worker, Gbit/s (10)")
+    hub.add_argument(
+        "--hub-gbps", type=_gbps, metavar="N", help="the hub's links together (default: as the card says)"
+    )
     where = parser.add_argument_group("endpoint")
     own_address = "own address (default: of the interface that leads to the others)"
     where.add_argument("--bind", dest="bind_host", metavar="HOST", help=own_address)
@@ -72,6 +81,24 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--toward is for this host alone; leave it out")
     if options.json and options.listen:
         parser.error("--json is for the host that asks; a listener prints nothing of note")
+
+    if options.hub and (options.listen or options.peers):
+        parser.error("--hub is for this host alone; leave --listen and --peers out")
+    for name, default in _HUB_DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+        elif not options.hub:
+            parser.error(f"--{name.replace('_', '-')} is for --hub")
+
+
+def _gbps(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1e5:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: more than 0, at most 100000 Gbit/s")
+    return value
 
 
 def _peers(text: str) -> list[str]:

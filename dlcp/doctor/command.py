@@ -1,4 +1,4 @@
-"""What `dlcp doctor` does, in its three forms: alone, between listeners, and as every rank of a launcher."""
+"""What `dlcp doctor` does: alone, between listeners, as every rank of a launcher, and of a host that is to be a hub."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from dlcp.doctor.finding import Verdict, worst
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.hosts import Listener, examine_hosts
+from dlcp.doctor.hub import look_at_hub
 from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
 from dlcp.doctor.ranks import examine_ranks
 from dlcp.doctor.report import Examination, Host, wants_colour
@@ -31,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     if options.listen:
         return _listen(options)
     found: Examination | None
-    if options.peers:
+    if options.hub:
+        found = _examine_hub(options)
+    elif options.peers:
         found = examine_hosts(options.peers, Settings.load(**_changes(options)), options.timeout)
     elif not options.alone and all(map(os.environ.get, LAUNCHER)) and os.environ["WORLD_SIZE"] != "1":
         found = _examine_ranks(options)
@@ -47,6 +50,13 @@ def run(options: argparse.Namespace) -> int:
         for line in found.lines(verbose=options.verbose, colour=wants_colour()):
             print(line)
     return 1 if worst(found.everything) == Verdict.FAIL else 0
+
+
+def _examine_hub(options: argparse.Namespace) -> Examination:
+    hub_bps = None if options.hub_gbps is None else options.hub_gbps * 1e9
+    settings = Settings.load(**_changes(options))
+    findings = look_at_hub(settings, options.workers, options.worker_gbps * 1e9, hub_bps, options.toward)
+    return Examination([], [Host(describe_host(), findings)], [], [])
 
 
 def _listen(options: argparse.Namespace) -> int:

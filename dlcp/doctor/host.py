@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 
 from dlcp.doctor.dpdk import look_at_dpdk
 from dlcp.doctor.finding import Finding, Topic, Verdict, listed
 from dlcp.doctor.firewall import look_at_firewall
+from dlcp.doctor.loopback import loopback_pair
 from dlcp.doctor.machine import look_at_machine
 from dlcp.doctor.network import look_at_network
 from dlcp.doctor.opening import look_at_opening
-from dlcp.doctor.probe import Responder, probe
 from dlcp.doctor.sockets import look_at_sockets
 from dlcp.doctor.software import look_at_settings, look_at_software
 from dlcp.doctor.xdp import look_at_xdp
 from dlcp.errors import DlcpError
-from dlcp.transport import Endpoint, Settings
 
 
 @listed
@@ -50,14 +48,9 @@ def look_at_host(
 
 def look_at_engine() -> Finding:
     """Whether two endpoints of this process reach each other over loopback, and how fast."""
-    engine, settings = Topic("engine"), Settings(key=secrets.token_bytes(32))
+    engine = Topic("engine")
     try:
-        with (
-            Endpoint(1, settings=settings) as answering,
-            Responder(answering),
-            Endpoint(0, settings=settings) as asking,
-        ):
-            pair = probe(asking, 0, 1, 1, answering.address, timeout_s=5.0)
+        pair = loopback_pair()
     except DlcpError as error:
         return engine.fail(f"no endpoint opens on loopback: {error}")
     if pair.rtt_s is None or pair.goodput_bps is None:
