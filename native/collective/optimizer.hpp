@@ -67,7 +67,7 @@ struct SquareRoot {
     const void* context = nullptr;
 };
 
-// Memory of one step, of `count` floats each, at any alignment. The parts do not overlap, but next_weights may be
+// Memory of one step, of `count` floats each, aligned as floats are. The parts do not overlap, but next_weights may be
 // weights.
 struct OptimizerMemory {
     std::span<const float* const> contributions;  // one at least
