@@ -35,7 +35,7 @@ using Memory = std::unique_ptr<float[], FreeMemory>;
 Memory allocate(std::size_t count) {
     Memory memory(static_cast<float*>(std::aligned_alloc(4096, (count * sizeof(float) + 4095) / 4096 * 4096)));
     if (memory == nullptr) throw std::bad_alloc();
-    for (std::size_t i = 0; i < count; ++i) memory[i] = static_cast<float>(i % 17) * 0.01f;
+    for (std::size_t i = 0; i < count; ++i) memory[i] = static_cast<float>(i % 17 + 1) * 0.01f;
     return memory;
 }
 
