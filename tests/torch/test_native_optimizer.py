@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Any, Rule, dict[str, Any], dict[str, Any]]] = {
     "nesterov": (SGD, sgd, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.7, "weight_decay": 5e-4}),
     "ascent": (SGD, sgd, {"momentum": 0.9, "maximize": True}, {"maximize": True, "weight_decay": 0.1}),
     "adam": (ADAM, adam, {}, {"betas": (0.3, 0.99), "weight_decay": 0.01, "eps": 1e-6}),
-    "amsgrad": (ADAM, adam, {"amsgrad": True}, {"amsgrad": True, "maximize": True, "weight_decay": 0.1}),
+    "adam amsgrad": (ADAM, adam, {"amsgrad": True}, {"amsgrad": True, "maximize": True, "weight_decay": 0.1}),
     "adamw": (ADAM_W, adam, {}, {"weight_decay": 0.2, "betas": (0.85, 0.9)}),
     "adamw amsgrad": (ADAM_W, adam, {"amsgrad": True}, {"amsgrad": True, "lr": 0.03}),
 }
@@ -125,6 +125,9 @@ def _bits(tensor: Tensor) -> Tensor:
 def test_bits_are_torchs_over_100_steps_of_a_schedule(name: str, kind: str) -> None:
     twin = Twin(name, seed=1)
     root = vml_square_root()
+    sample = torch.linspace(1, 4, 999)
+    if root is None and "adam" in name and not torch.equal(sample.sqrt(), sample.double().sqrt().float()):
+        pytest.skip("torch's square root is neither rounded to nearest nor found in libtorch")
     for step in range(STEPS):
         # One worker, some, and more than have loops of their own; powers of two and others.
         parts = (1, 2, 3, 8)[step % 4]
@@ -134,7 +137,7 @@ def test_bits_are_torchs_over_100_steps_of_a_schedule(name: str, kind: str) -> N
 
 
 @needs_fma
-@pytest.mark.parametrize("name", ["adam", "adamw", "amsgrad"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "adam amsgrad"])
 def test_adam_has_torchs_bits_where_roots_are_rounded_to_nearest(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
