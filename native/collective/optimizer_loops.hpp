@@ -28,8 +28,9 @@ inline Floats gradient_at(const float* const* contributions, std::size_t count, 
     return sum;
 }
 
+// Elements from `begin` to `end`, which are whole vectors.
 template <std::size_t states, std::size_t fixed, class Step>
-[[gnu::noinline]] void update_vectors(const UpdateWork& given, std::size_t count, Step step) {
+[[gnu::noinline]] void update_vectors(const UpdateWork& given, std::size_t begin, std::size_t end, Step step) {
     // Copies, which no store through a pointer can change as far as a compiler knows.
     const UpdateWork work = given;
     const float* few[fixed != 0 ? fixed : 1];
@@ -38,7 +39,7 @@ template <std::size_t states, std::size_t fixed, class Step>
     const float* const* contributions = fixed != 0 ? few : work.contributions;
     const Floats scale = all(work.divisor != 0 ? work.divisor : work.factor);
     const auto pass = [&](auto scaled) {
-        for (std::size_t at = 0; at < count; at += float_lanes) {
+        for (std::size_t at = begin; at < end; at += float_lanes) {
             const Floats gradient = scaled(gradient_at<fixed>(contributions, work.contribution_count, at));
             for (std::size_t i = 0; i < (fixed != 0 ? fixed : work.contribution_count); ++i)
                 __builtin_prefetch(contributions[i] + at + fetch_ahead);
@@ -59,15 +60,6 @@ template <std::size_t states, std::size_t fixed, class Step>
         pass([scale](Floats sum) { return sum / scale; });
     } else {
         pass([scale](Floats sum) { return sum * scale; });
-    }
-}
-
-template <std::size_t states, class Step>
-inline void update_whole_vectors(const UpdateWork& work, std::size_t count, Step step) {
-    switch (work.contribution_count) {
-        case 1: return update_vectors<states, 1>(work, count, step);
-        case 2: return update_vectors<states, 2>(work, count, step);
-        default: return update_vectors<states, 0>(work, count, step);
     }
 }
 
@@ -106,9 +98,13 @@ inline void update_rest(const UpdateWork& work, std::size_t begin, Loop loop) {
 template <std::size_t states, class Step>
 inline void update(const UpdateWork& work, Step step) {
     const std::size_t whole = work.count / float_lanes * float_lanes;
-    update_whole_vectors<states>(work, whole, step);
+    switch (work.contribution_count) {
+        case 1: update_vectors<states, 1>(work, 0, whole, step); break;
+        case 2: update_vectors<states, 2>(work, 0, whole, step); break;
+        default: update_vectors<states, 0>(work, 0, whole, step);
+    }
     update_rest<states>(work, whole,
-                        [step](const UpdateWork& rest) { update_vectors<states, 1>(rest, rest.count, step); });
+                        [step](const UpdateWork& rest) { update_vectors<states, 1>(rest, 0, rest.count, step); });
 }
 
 // --- SGD and LARS ----------------------------------------------------------------------------------------------
@@ -190,52 +186,38 @@ template <AdamDecay has_decay, bool amsgrad>
 // Elements for which roots are asked at once: few enough that what is read twice is still in the first-level cache.
 inline constexpr std::size_t root_tile = 512;
 
-// Weights leave moments() as they came, unless next_weights is elsewhere: then the copy is what moved() reads.
+// The first pass leaves the weights as they are, or copies them to where the second one changes them.
 template <AdamDecay has_decay, bool amsgrad>
-inline void adam_tile(const UpdateWork& tile, const AdamFactors& factors) {
+inline void adam_tile(const UpdateWork& work, std::size_t begin, std::size_t end, const AdamFactors& factors) {
     using Step = AdamStep<has_decay, amsgrad>;
     const Step step(factors);
     alignas(64) float squares[root_tile];
     alignas(64) float roots[root_tile];
-    update_whole_vectors<Step::states>(
-        tile, tile.count, [step, &squares](Floats gradient, Floats& weights, Floats* state, std::size_t at) {
-            store_vector(squares + at, step.moments(gradient, weights, state));
+    float* const to = squares;
+    update_vectors<Step::states, 0>(
+        work, begin, end, [step, to, begin](Floats gradient, Floats& weights, Floats* state, std::size_t at) {
+            store_vector(to + (at - begin), step.moments(gradient, weights, state));
         });
-    factors.root(factors.root_context, squares, roots, tile.count);
-    for (std::size_t at = 0; at < tile.count; at += float_lanes) {
-        const Floats weights = load_vector<Floats>(tile.next_weights + at);
-        const Floats mean = load_vector<Floats>(tile.states[0] + at);
-        store_vector(tile.next_weights + at, step.moved(weights, mean, load_vector<Floats>(roots + at)));
+    factors.root(factors.root_context, squares, roots, end - begin);
+    for (std::size_t at = begin; at < end; at += float_lanes) {
+        const Floats weights = load_vector<Floats>(work.next_weights + at);
+        const Floats mean = load_vector<Floats>(work.states[0] + at);
+        const Floats root = load_vector<Floats>(roots + (at - begin));
+        store_vector(work.next_weights + at, step.moved(weights, mean, root));
     }
 }
 
 template <AdamDecay has_decay, bool amsgrad>
-[[gnu::noinline]] void adam_with_root(const UpdateWork* given, const AdamFactors* factors) {
+[[gnu::noinline]] void adam_with_root(const UpdateWork* work, const AdamFactors* factors) {
     constexpr std::size_t states = AdamStep<has_decay, amsgrad>::states;
-    constexpr std::size_t few = 16;  // contributions whose addresses are moved along; more are added beforehand
-    const UpdateWork& work = *given;
-    const std::size_t whole = work.count / float_lanes * float_lanes;
+    const std::size_t whole = work->count / float_lanes * float_lanes;
     for (std::size_t begin = 0; begin < whole; begin += root_tile) {
-        UpdateWork tile = work;
-        const float* moved[few];
-        alignas(64) float sum[root_tile];
-        tile.count = whole - begin < root_tile ? whole - begin : root_tile;
-        if (work.contribution_count <= few) {
-            for (std::size_t i = 0; i < work.contribution_count; ++i) moved[i] = work.contributions[i] + begin;
-        } else {
-            for (std::size_t at = 0; at < tile.count; at += float_lanes)
-                store_vector(sum + at, gradient_at<0>(work.contributions, work.contribution_count, begin + at));
-            moved[0] = sum;
-            tile.contribution_count = 1;
-        }
-        tile.contributions = moved;
-        tile.weights = work.weights + begin;
-        tile.next_weights = work.next_weights + begin;
-        for (std::size_t i = 0; i < states; ++i) tile.states[i] = work.states[i] + begin;
-        adam_tile<has_decay, amsgrad>(tile, *factors);
+        const std::size_t end = whole - begin < root_tile ? whole : begin + root_tile;
+        adam_tile<has_decay, amsgrad>(*work, begin, end, *factors);
     }
-    update_rest<states>(work, whole,
-                        [factors](const UpdateWork& rest) { adam_tile<has_decay, amsgrad>(rest, *factors); });
+    update_rest<states>(*work, whole, [factors](const UpdateWork& rest) {
+        adam_tile<has_decay, amsgrad>(rest, 0, rest.count, *factors);
+    });
 }
 
 // --- the table -------------------------------------------------------------------------------------------------

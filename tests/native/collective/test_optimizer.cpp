@@ -109,7 +109,7 @@ TEST_CASE("optimizer: every length and number of contributions, within its memor
     Optimizer(Sgd{.learning_rate = 0.1}, 0).step({&nothing, 1}, 1, nullptr, nullptr);
     for (std::size_t count = 1; count <= 35; ++count) check(count, 1 + count % 4, 1 + count % 3, count % 2 * 4);
     for (const std::size_t count : {511, 512, 513, 1300}) check(count, 2, 2, 0);
-    check(700, 17, 17, 4);  // more contributions than are moved along from tile to tile
+    check(700, 17, 17, 4);
 }
 
 TEST_CASE("vector arithmetic: a fused multiply-add is rounded once") {
