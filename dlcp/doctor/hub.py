@@ -97,28 +97,29 @@ def memory_bytes_per_s(cores: int) -> float:
     count = min(_ARRAY_BYTES, _MEMORY_BYTES_MAX // (2 * cores)) // _FLOAT_BYTES
     # Not zeros, which the kernel would all read from one page.
     arrays = [np.full((2, count), 0.5, np.float32) for _ in range(cores)]
-    start = threading.Barrier(cores + 1)
-    end = threading.Barrier(cores + 1)
+    together = threading.Barrier(cores)
+    # Each thread's own times: another might look at the clock late.
+    spans_s = [[(0.0, 0.0)] * _TURNS for _ in range(cores)]
 
-    def add(a: int, b: int) -> None:
-        for _ in range(_TURNS):
-            start.wait()
+    def add(own: list[tuple[float, float]], a: int, b: int) -> None:
+        for turn in range(_TURNS):
+            together.wait()
+            begin_s = time.perf_counter()
             native.reduce(native.DataType.f32, native.ReduceOp.sum, a, a, b, count)
-            end.wait()
+            own[turn] = (begin_s, time.perf_counter())
 
     threads = [
-        threading.Thread(target=add, args=[one.ctypes.data for one in pair], daemon=True) for pair in arrays
+        threading.Thread(target=add, args=(own, *(one.ctypes.data for one in pair)), daemon=True)
+        for own, pair in zip(spans_s, arrays, strict=True)
     ]
     for thread in threads:
         thread.start()
-    times_s = []
-    for _ in range(_TURNS):
-        start.wait()
-        begin_s = time.perf_counter()
-        end.wait()
-        times_s.append(time.perf_counter() - begin_s)
     for thread in threads:
         thread.join()
+    times_s: list[float] = [
+        max(end_s for _, end_s in turn) - min(begin_s for begin_s, _ in turn)
+        for turn in zip(*spans_s, strict=True)
+    ]
     return 3 * count * _FLOAT_BYTES * cores / min(times_s)
 
 
