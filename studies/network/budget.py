@@ -179,14 +179,14 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
                     [1, *(beside(found, one, budget) for budget in BUDGETS)],
                     color=pictures.COLOURS[place],
                     linewidth=0.9,
-                    label=None if place in labelled else f"{one.oversubscription}:1",
+                    label=None if place in labelled else f"oversubscription {one.oversubscription}:1",
                 )
                 labelled.add(place)
             axis.axhline(1, color=pictures.INK, linewidth=0.8)
             axis.set_title(switch)
             axis.set_xlabel("budget, % of one way")
             axis.set_ylabel("step, reliable = 1")
-        axes[0].legend(title="oversubscription")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     pictures.save(figure, path)
 
 
