@@ -155,8 +155,8 @@ def words(found: Mapping[Case, Found], looked_at: Sequence[Condition]) -> list[s
         (worst, budget), ratio = max(ratios.items(), key=lambda item: item[1])
         costly = sum(one > 1.01 for one in ratios.values())
         notes.append(
-            f"Switches that are {switch}: of {len(ratios)} steps under a budget {costly} take over 1 % longer than reliable "
-            f"ones; the worst is {worst}, {100 * budget:g} %: {_sweep.signed(ratio - 1)[0]}. The median is "
+            f"Switches that are {switch}: of {len(ratios)} steps under a budget {costly} take over 1 % longer than "
+            f"reliable ones; the worst is {worst}, {100 * budget:g} %: {_sweep.signed(ratio - 1)[0]}. The median is "
             f"{_sweep.signed(float(np.median(list(ratios.values()))) - 1)[0]}, the best "
             f"{_sweep.signed(min(ratios.values()) - 1)[0]}."
         )
@@ -164,7 +164,7 @@ def words(found: Mapping[Case, Found], looked_at: Sequence[Condition]) -> list[s
 
 
 def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path) -> None:
-    """Lines: the step under a budget in the reliable one's time, by budget; one per condition, coloured by oversubscription."""
+    """Lines: the step under a budget in the reliable one's time; one per condition, coloured by oversubscription."""
     from dlcp_sim.report import pictures
 
     with pictures.new_figure(len(SWITCHES)) as (figure, axes):
@@ -196,8 +196,8 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
     table, notes = steps(found, looked_at), words(found, looked_at)
     setting = (
-        f"{seeds} seed{'s' if seeds > 1 else ''}; {LEAVES} leaves of {HOSTS_PER_LEAF} ranks, payloads of 4096 bytes; sizes "
-        "are of the tensor at a rank; lost: packets that switches dropped or trimmed in the reliable step."
+        f"{seeds} seed{'s' if seeds > 1 else ''}; {LEAVES} leaves of {HOSTS_PER_LEAF} ranks, payloads of 4096 bytes; "
+        "sizes are of the tensor at a rank; lost: packets that switches dropped or trimmed in the reliable step."
     )
     _sweep.leave(
         output / NAME,
