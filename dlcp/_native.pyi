@@ -473,6 +473,59 @@ class Runtime:
     capabilities: dict[str, Any]
     max_datagram_bytes: int
 
+AGGREGATION_MAX_LANES: int
+
+class AggregationJob:
+    def __init__(
+        self,
+        job: int,
+        generation: int,
+        slots: int,
+        lanes: int,
+        workers: Sequence[tuple[int, int, int, int]],
+        hub: tuple[int, int, int, int],
+        hub_is_here: bool,
+    ) -> None: ...
+
+class AggregationSlots:
+    def __init__(self, jobs: Sequence[AggregationJob]) -> None: ...
+    def process(self, frame: bytes, port: int) -> tuple[str, list[tuple[int, bytes]]]: ...
+    def counts(self) -> list[dict[str, Any]]: ...
+
+def aggregation_exponent_codes(address: int, count: int, lanes: int, codes: int) -> None: ...
+
+class AggregationEndpoint:
+    sent_blocks: int
+    port: int
+
+    def __init__(
+        self,
+        job: int,
+        generation: int,
+        worker: int,
+        workers: int,
+        slots: int,
+        lanes: int,
+        retransmit_s: float,
+        bind: tuple[int, int],
+        hub: tuple[int, int],
+    ) -> None: ...
+    def all_reduce(
+        self,
+        values: int,
+        count: int,
+        codes: int,
+        out: int,
+        factor: float,
+        run: int,
+        position: int,
+        give_up_s: float,
+    ) -> str: ...
+    def probe(self, seed: int, run: int, position: int, give_up_s: float) -> str: ...
+    def drain(self, exponents: bytes, run: int, position: int, give_up_s: float) -> str: ...
+    def stop(self) -> None: ...
+    def counters(self) -> dict[str, int]: ...
+
 SWITCH_NEVER: int
 SWITCH_FATES: tuple[str, ...]
 
@@ -501,6 +554,7 @@ class SwitchConfiguration:
     def set_trimmed_dscp(self, dscp: int) -> None: ...
     def add_port(self, port: SwitchPort) -> None: ...
     def add_group(self, ports: Sequence[int]) -> None: ...
+    def add_aggregation_job(self, job: AggregationJob) -> None: ...
     def add_address(self, mac: int, index: int, is_group: bool) -> None: ...
 
 class SoftSwitch:

@@ -21,5 +21,6 @@ NB_MODULE(_native, m) {
     bind_host(m);
     bind_wire(m);
     bind_protection(m);
+    bind_aggregation(m);
     bind_softswitch(m);
 }

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "bind/aggregation.hpp"
 #include "bind/bind.hpp"
 #include "softswitch/clock.hpp"
 #include "softswitch/loop.hpp"
@@ -104,6 +105,7 @@ struct View {
     MacTable::Counters addresses;
     std::size_t addresses_known = 0;
     std::uint32_t frames_used = 0;
+    std::vector<AggregationCounts> aggregation;
 };
 
 View look(Core& core, Loop& loop) {
@@ -120,6 +122,7 @@ View look(Core& core, Loop& loop) {
     view.addresses = core.addresses().counters();
     view.addresses_known = core.addresses().entries(view.now).size();
     view.frames_used = core.frames_used();
+    view.aggregation = counts_of(core.aggregation());
     return view;
 }
 
@@ -202,6 +205,7 @@ nb::dict to_dict(const PortView& port) {
     drops["same_port"] = losses.same_port;
     drops["reserved"] = losses.reserved;
     drops["no_port"] = losses.no_port;
+    drops["own_address"] = losses.own_address;
     drops["fault_in"] = losses.fault_in;
     drops["fault_out"] = losses.fault_out;
     drops["overrun"] = port.interface.overrun_packets;
@@ -225,6 +229,7 @@ nb::dict status(SoftSwitch& self) {
     nb::list ports;
     for (const PortView& port : view.ports) ports.append(to_dict(port));
     out["ports"] = ports;
+    out["aggregation"] = aggregation_counts(view.aggregation);
     nb::dict addresses;
     addresses["known"] = view.addresses_known;
     addresses["learnt"] = view.addresses.learnt;
@@ -335,6 +340,10 @@ void bind_configuration(nb::module_& m) {
             "add_group",
             [](Configuration& self, const std::vector<std::uint16_t>& ports) { self.groups.push_back(ports); },
             nb::arg("ports"))
+        .def(
+            "add_aggregation_job",
+            [](Configuration& self, const switching::AggregationJob& job) { self.aggregation.push_back(job); },
+            nb::arg("job"))
         .def(
             "add_address",
             [](Configuration& self, std::uint64_t mac, std::uint16_t index, bool is_group) {

@@ -42,7 +42,7 @@ std::string Configuration::validate(std::size_t port_count) const {
         if (c != switching::foreign_dscp && c >= switching::traffic_classes)
             return "a DSCP's class is " + std::to_string(c) + "; accepted: 0 to 7";
     }
-    return {};
+    return switching::validate(aggregation, port_count);
 }
 
 }  // namespace dlcp::softswitch

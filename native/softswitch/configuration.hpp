@@ -9,6 +9,7 @@
 
 #include "softswitch/mac_table.hpp"
 #include "softswitch/time.hpp"
+#include "switch/aggregation.hpp"
 #include "switch/frame.hpp"
 #include "switch/policy.hpp"
 
@@ -41,6 +42,8 @@ struct Configuration {
     std::vector<std::vector<std::uint16_t>> groups;  // of ports; a port is in one at most
     // Static MAC addresses, never learnt: where each lies.
     std::vector<std::pair<std::uint64_t, Target>> addresses;
+
+    std::vector<switching::AggregationJob> aggregation;  // that the switch adds for
 
     // Empty if usable with `port_count` ports; otherwise what is wrong.
     std::string validate(std::size_t port_count) const;

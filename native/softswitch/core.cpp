@@ -14,6 +14,8 @@ namespace {
 using switching::Frame;
 using switching::FrameKind;
 
+constexpr std::uint64_t multicast = std::uint64_t{1} << 40;  // of a MAC address
+
 constexpr std::uint64_t bit(std::uint32_t port) { return std::uint64_t{1} << port; }
 
 // Calls `use` with the number of every bit that is set, lowest first.
@@ -64,11 +66,13 @@ std::string Core::configure(const Configuration& configuration) {
 }
 
 void Core::adopt(const Configuration& configuration) {
+    const bool same_jobs = configuration.aggregation == configuration_.aggregation;
     if (configuration.groups != configuration_.groups || configuration.addresses != configuration_.addresses) {
         addresses_.forget_all();
         for (const auto& [mac, target] : configuration.addresses) addresses_.tell(mac, target);
     }
     configuration_ = configuration;
+    if (!same_jobs) aggregation_.configure(configuration_.aggregation);
     groups_.resize(configuration_.groups.size());
     for (Output& output : outputs_) output.group = -1;
     for (std::uint32_t g = 0; g < groups_.size(); ++g) {
@@ -202,21 +206,55 @@ void Core::handle_frame(std::uint32_t in, std::span<const std::uint8_t> bytes, T
         ++counters.losses.malformed;
         return;
     }
+    if (!aggregation_.empty() && aggregate(in, bytes, frame)) return;
     forward(in, bytes, frame, now_);
+}
+
+// Lets the slots have a frame; whether it goes no further as it came.
+bool Core::aggregate(std::uint32_t in, std::span<const std::uint8_t> bytes, const Frame& frame) {
+    using Whom = switching::AggregationSlots::Whom;
+    const switching::AggregationSlots::Verdict verdict =
+        aggregation_.handle(static_cast<std::uint16_t>(in), bytes);
+    if (verdict.whom == Whom::ordinary || verdict.whom == Whom::forward) {
+        if (aggregation_.owns(mac_at(&bytes[0]))) {  // no host has it: the packet has come as far as it can
+            learn(in, mac_at(&bytes[6]), now_);
+            ++outputs_[in].counters.losses.own_address;
+            return true;
+        }
+        if (!verdict.changed) return false;
+        forward(in, aggregation_.frame(), frame, now_);
+        return true;
+    }
+    learn(in, mac_at(&bytes[6]), now_);
+    // Class and flow are those of the frame that it was made of; its length is the same.
+    if (verdict.whom == Whom::sender) {
+        enqueue(in, aggregation_.frame(), frame, now_);
+    } else if (verdict.whom == Whom::everyone) {
+        const auto workers = static_cast<std::uint16_t>(aggregation_.job(verdict.job).workers.size());
+        for (std::uint16_t worker = 0; worker < workers; ++worker) {
+            const std::uint32_t port = aggregation_.address(verdict.job, worker).port;
+            enqueue(port, aggregation_.frame(), frame, now_);
+        }
+    } else if (verdict.whom == Whom::asker) {
+        enqueue(in, aggregation_.frame(),
+                switching::read_frame(aggregation_.frame(), configuration_.classification), now_);
+    }
+    return true;
+}
+
+// IEEE 802, 8.2.2: the lowest bit of the first byte; nobody sends from such an address.
+void Core::learn(std::uint32_t in, std::uint64_t source, Time at) {
+    if ((source & multicast) != 0) return;
+    const std::int32_t group = outputs_[in].group;
+    const bool grouped = group >= 0;
+    addresses_.learn(source,
+                     {static_cast<std::uint16_t>(grouped ? static_cast<std::uint32_t>(group) : in), grouped}, at);
 }
 
 void Core::forward(std::uint32_t in, std::span<const std::uint8_t> bytes, const Frame& frame, Time at) {
     Losses& losses = outputs_[in].counters.losses;
     const std::int32_t group_in = outputs_[in].group;
-    const std::uint64_t source = mac_at(&bytes[6]);
-    constexpr std::uint64_t multicast = std::uint64_t{1}
-                                        << 40;  // the lowest bit of the first byte: IEEE 802, 8.2.2
-    if ((source & multicast) == 0) {
-        const bool grouped = group_in >= 0;
-        addresses_.learn(
-            source, {static_cast<std::uint16_t>(grouped ? static_cast<std::uint32_t>(group_in) : in), grouped},
-            at);
-    }
+    learn(in, mac_at(&bytes[6]), at);
     const std::uint64_t destination = mac_at(&bytes[0]);
     if (destination >> 4 == 0x0180c200000) {
         ++losses.reserved;

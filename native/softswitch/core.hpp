@@ -1,12 +1,13 @@
 // The software switch without its interfaces: frames and times go in, frames come out.
 //
 // The core reads a frame (switch/frame.hpp), finds its output port (learning bridge; choose_path chooses within a
-// group) and decides its fate (switch/decision.hpp). The frame then waits in its class until the port's line takes it.
+// group) and decides its fate (switch/decision.hpp). Frames of jobs that it adds for go through switch/aggregation.hpp
+// first. The frame then waits in its class until the port's line takes it.
 // The line is exact: a frame's turn comes when the previous one has passed, however late advance() is called. So depths
 // are those of the line, not of the thread that serves it. Frames taken off the queues stay in departures() until the
 // caller has sent them.
 //
-// Invariants: every frame that comes in is sent, counted as lost, or waits (conservation); frames of one class leave a
+// Invariants: every frame that comes in is sent, counted as lost, taken into a sum, or waits (conservation); frames of one class leave a
 // port in the order in which they joined it; a policy is replaced between two frames, and touches no frame; only
 // configure() allocates after construction. The core opens nothing, starts no thread and reads no clock.
 #pragma once
@@ -25,6 +26,7 @@
 #include "softswitch/output_queues.hpp"
 #include "softswitch/random.hpp"
 #include "softswitch/samples.hpp"
+#include "switch/aggregation.hpp"
 
 namespace dlcp::softswitch {
 
@@ -74,6 +76,7 @@ public:
     const OutputQueues& queues(std::uint32_t port) const { return outputs_[port].queues; }
     const Samples& samples() const { return samples_; }
     const MacTable& addresses() const { return addresses_; }
+    const switching::AggregationSlots& aggregation() const { return aggregation_; }
     std::uint32_t frames_used() const { return pool_.used(); }
 
 private:
@@ -102,6 +105,8 @@ private:
     void serve(std::uint32_t port, Time now);
     void serve_all(Time now);
     void take_sample(Time at);
+    bool aggregate(std::uint32_t in, std::span<const std::uint8_t> bytes, const switching::Frame& frame);
+    void learn(std::uint32_t in, std::uint64_t source, Time at);
     void forward(std::uint32_t in, std::span<const std::uint8_t> bytes, const switching::Frame& frame, Time at);
     void flood(std::uint32_t in, std::span<const std::uint8_t> bytes, const switching::Frame& frame, Time at);
     // A port of the group, or max_ports if none is up.
@@ -113,6 +118,7 @@ private:
     Configuration configuration_;
     FramePool pool_;
     MacTable addresses_;
+    switching::AggregationSlots aggregation_;
     Samples samples_;
     Random random_;
     std::vector<Input> inputs_;

@@ -73,7 +73,8 @@ class Frame:
 
     def udp_checksum(self) -> int:
         raw = self.raw
-        return internet_checksum(raw[26:34] + b"\0\x11" + raw[38:40] + raw[34:40] + raw[42:206])
+        end = 34 + struct.unpack(">H", raw[38:40])[0]
+        return internet_checksum(raw[26:34] + b"\0\x11" + raw[38:40] + raw[34:40] + raw[42:end])
 
     def with_checksums(self) -> Frame:
         raw = self.raw

@@ -16,12 +16,13 @@ from typing import Any
 
 from dlcp.checks import integer
 from dlcp.errors import SettingsError
-from dlcp.switch.aggregation.packet import HUB, MAX_WORKERS
+from dlcp.switch.aggregation.packet import HUB, LANES, MAX_LANES, MAX_WORKERS
 from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
 MAX_PORT = 510  # BMv2: 511 is "drop"
+NO_PORT = -1  # of a hub: its address is the switch's own
 OUTCOMES = (
     "added",
     "completed",
@@ -47,13 +48,15 @@ class Participant:
     """A worker or the hub, where the switch finds it and where its socket is bound."""
 
     port: int
+    """NO_PORT, of a hub only: no host has its address; the software switch answers for it itself."""
     mac: str
     ip: str
     udp_port: int
 
     def validate(self, where: str) -> None:
         """SettingsError unless everything is in range."""
-        integer(f"{where}.port", self.port, 0, MAX_PORT, error=SettingsError)
+        if self.port != NO_PORT:
+            integer(f"{where}.port", self.port, 0, MAX_PORT, error=SettingsError)
         integer(f"{where}.udp_port", self.udp_port, 1, 2**16 - 1, error=SettingsError)
         if not isinstance(self.mac, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
             raise SettingsError(f"{where}.mac is {self.mac!r}; accepted: six pairs of hexadecimal digits")
@@ -85,9 +88,16 @@ class JobRequest:
     hub: Participant
     slots: int = 128
     generation: int = 1
+    lanes: int = LANES
+    """Values per packet: a multiple of 32 up to MAX_LANES; the P4 program has 32."""
 
     def validate(self, where: str) -> None:
         """SettingsError unless everything is in range and no two participants are one."""
+        integer(f"{where}.lanes", self.lanes, LANES, MAX_LANES, error=SettingsError)
+        if self.lanes % LANES:
+            raise SettingsError(
+                f"{where}.lanes is {self.lanes}; accepted: multiples of {LANES} up to {MAX_LANES}"
+            )
         integer(f"{where}.job", self.job, 0, 2**32 - 1, error=SettingsError)
         integer(f"{where}.generation", self.generation, 0, 2**16 - 1, error=SettingsError)
         integer(f"{where}.slots", self.slots, 2, SLOTS, error=SettingsError)
@@ -97,6 +107,8 @@ class JobRequest:
             )
         for index, worker in enumerate(self.workers):
             worker.validate(f"{where}.worker[{index}]")
+            if worker.port == NO_PORT:
+                raise SettingsError(f"{where}.worker[{index}].port is missing")
         self.hub.validate(f"{where}.hub")
         addresses = [(p.ip, p.udp_port) for p in (*self.workers, self.hub)]
         for address in addresses:
@@ -116,7 +128,7 @@ class JobRequest:
 
         `port_numbers`: then ports go by these names.
         """
-        known = {"job", "worker", "hub", "slots", "generation"}
+        known = {"job", "worker", "hub", "slots", "generation", "lanes"}
         _check_keys(table, known, {"job", "worker", "hub"}, where)
         if not isinstance(table["worker"], Sequence) or isinstance(table["worker"], str):
             raise SettingsError(f"{where}.worker is {table['worker']!r}; accepted: a list of tables")
@@ -124,8 +136,8 @@ class JobRequest:
             _participant(worker, f"{where}.worker[{index}]", port_numbers)
             for index, worker in enumerate(table["worker"])
         )
-        rest = {key: table[key] for key in ("slots", "generation") if key in table}
-        hub = _participant(table["hub"], f"{where}.hub", port_numbers)
+        rest = {key: table[key] for key in ("slots", "generation", "lanes") if key in table}
+        hub = _participant(table["hub"], f"{where}.hub", port_numbers, may_lack_port=True)
         request = cls(table["job"], workers, hub, **rest)
         request.validate(where)
         return request
@@ -140,13 +152,15 @@ def _check_keys(table: Mapping[str, Any], known: set[str], needed: set[str], whe
             raise SettingsError(f"{where}.{key} is missing")
 
 
-def _participant(table: Any, where: str, port_numbers: Mapping[str, int] | None) -> Participant:
+def _participant(
+    table: Any, where: str, port_numbers: Mapping[str, int] | None, *, may_lack_port: bool = False
+) -> Participant:
     if not isinstance(table, Mapping):
         raise SettingsError(f"{where} is {table!r}; accepted: a table")
     names = {"port", "mac", "ip", "udp_port"}
-    _check_keys(table, names, names, where)
-    values = dict(table)
-    if port_numbers is not None:
+    _check_keys(table, names, names - {"port"} if may_lack_port else names, where)
+    values = {"port": NO_PORT, **table}
+    if port_numbers is not None and "port" in table:
         if not isinstance(values["port"], str) or values["port"] not in port_numbers:
             known = ", ".join(port_numbers)
             raise SettingsError(
@@ -178,6 +192,10 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
     next_slot = 0
     for index, request in enumerate(requests):
         request.validate(f"job[{index}]")
+        if request.hub.port == NO_PORT or request.lanes != LANES:
+            what = "hub.port is missing" if request.hub.port == NO_PORT else f"lanes is {request.lanes}"
+            accepted = "a port" if request.hub.port == NO_PORT else str(LANES)
+            raise SettingsError(f"job[{index}].{what}; accepted by the P4 program: {accepted}")
         if any(request.job == other.request.job for other in placements):
             raise SettingsError(
                 f"job[{index}].job is {request.job}; accepted: a number that no other job has"

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 MAGIC = 0x444C4341  # "DLCA"
 VERSION = 1
-LANES = 32  # values per packet
+LANES = 32  # values per packet of the P4 program, and the unit of what other switches have
+MAX_LANES = 352  # in a frame of 1500 bytes
 HEADER_BYTES = 36
 PACKET_BYTES = HEADER_BYTES + 4 * LANES
 MAX_WORKERS = 32  # bits of the bitmap

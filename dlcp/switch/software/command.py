@@ -13,12 +13,16 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from dlcp.errors import SettingsError
 from dlcp.signals import handled
+from dlcp.switch.aggregation.entries import JobRequest
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.software.control import ControlServer
+from dlcp.switch.software.native_jobs import read_jobs
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
 from dlcp.units import parse_rate
@@ -63,6 +67,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         metavar="MAC=PORT",
         help="lies behind a port or group",
     )
+    parser.add_argument(
+        "--jobs", type=Path, metavar="FILE", help="[[job]] tables: jobs that the switch adds for"
+    )
     parser.add_argument("--duration", type=_seconds, metavar="TIME", help="end by itself: 30, 500ms")
     parser.add_argument(
         "--sample", type=_seconds, metavar="TIME", help="note depths so often, for the control socket"
@@ -88,6 +95,7 @@ def run(options: argparse.Namespace) -> int:
     names = PortNames.parse([options.ports], "--ports", drop_prefix="tap:")
     policy = PolicyFile.load(options.policy).policy
     names.check(policy)
+    jobs = () if options.jobs is None else _load_jobs(options.jobs, names)
     settings = Options(
         rate_bps=options.rate,
         salt=options.salt,
@@ -96,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
         ring_frames=options.ring_frames,
         port_names=names.renamed,
         addresses=dict(options.address),
+        jobs=jobs,
         busy_poll=options.busy_poll,
     )
     with ExitStack() as stack:
@@ -117,6 +126,16 @@ def run(options: argparse.Namespace) -> int:
         status = switch.status()
     print(json.dumps(status) if options.json else table(status), flush=True)
     return 0
+
+
+def _load_jobs(path: Path, names: PortNames) -> tuple[JobRequest, ...]:
+    ports = [port.removeprefix("tap:") for port in names.ports]
+    try:
+        return read_jobs(path.read_text(encoding="utf-8"), ports)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 def _ready(links: Mapping[str, bool], control: str | None) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Self
 from dlcp.errors import AddressError, DlcpError, ResourceError
 from dlcp.switch.policy import Policy
 from dlcp.switch.software.errors import SwitchError
+from dlcp.switch.software.native_jobs import read_jobs
 from dlcp.switch.software.switch import SoftwareSwitch
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -98,6 +99,10 @@ class Control:
     def set_policy(self, policy: Policy) -> None:
         """Replaces the policy between two packets; queued packets stay."""
         self._ask("set_policy", policy=policy.to_toml())
+
+    def set_jobs(self, jobs: str) -> None:
+        """Replaces the jobs that the switch adds for: the text of a file of jobs, ports by name."""
+        self._ask("set_jobs", jobs=jobs)
 
     def set_faults(
         self,
@@ -225,6 +230,7 @@ def _commands(switch: SoftwareSwitch) -> dict[str, Callable[..., Any]]:
     return {
         "status": switch.status,
         "set_policy": lambda policy: switch.set_policy(Policy.from_toml(policy)),
+        "set_jobs": lambda jobs: switch.set_jobs(read_jobs(jobs, switch.ports)),
         "set_faults": switch.set_faults,
         "clear_faults": switch.clear_faults,
         "set_link": switch.set_link,

@@ -16,8 +16,10 @@ from typing import Any, Self
 
 from dlcp import _native
 from dlcp.checks import boolean, integer, is_number, refusal
-from dlcp.errors import ArgumentError, InterfaceError, ResourceError
+from dlcp.errors import ArgumentError, InterfaceError, ResourceError, SettingsError
+from dlcp.switch.aggregation.entries import JobRequest
 from dlcp.switch.policy import Policy
+from dlcp.switch.software import native_jobs
 from dlcp.switch.software.errors import PortNameError, SwitchError
 from dlcp.switch.software.native_policy import format_mac, to_native
 
@@ -40,6 +42,8 @@ class Options:
     """The policy's name of a port → its interface, where they differ. Holds for later policies too."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """MAC address → port or group. The switch knows these from the start and never learns them anew."""
+    jobs: Sequence[JobRequest] = ()
+    """That the switch adds for (p4/aggregation.md); ports are numbered in the order of the switch's."""
     ageing_s: float = 300.0
     """The switch forgets an address after so long without a frame (IEEE 802.1Q, table 8-6)."""
     max_addresses: int = 4096
@@ -77,11 +81,12 @@ class SoftwareSwitch:
         self._names = _check_ports(ports)
         self._warned: set[str] = set()
         self._told_links: dict[str, bool] = {}  # as they were at the last look
-        self._lock = threading.Lock()  # of policy, which outlives a call
+        self._lock = threading.Lock()  # of policy and jobs, which outlive a call
+        self._jobs = tuple(self.options.jobs)
         try:
             self._native = _native.SoftSwitch(
                 list(ports),
-                to_native(policy, self._names, self.options.rate_bps, self.options.addresses),
+                self._configuration(policy, self._jobs),
                 frames=self.options.frames,
                 addresses=self.options.max_addresses,
                 ageing_ns=round(self.options.ageing_s * 1e9),
@@ -122,9 +127,20 @@ class SoftwareSwitch:
         """Replaces the policy between two packets; queued packets stay. After an error the old policy holds."""
         policy = policy.renamed_ports(self.options.port_names)
         with self._lock:
-            native = to_native(policy, self._names, self.options.rate_bps, self.options.addresses)
-            self._native.configure(native)
+            self._native.configure(self._configuration(policy, self._jobs))
             self.policy = policy
+
+    def set_jobs(self, jobs: Sequence[JobRequest]) -> None:
+        """Replaces the jobs that the switch adds for. Sums of a job that stays as it was stay too.
+
+        SettingsError: something is wrong with them; then the old ones hold.
+        """
+        with self._lock:
+            try:
+                self._native.configure(self._configuration(self.policy, jobs))
+            except ValueError as error:
+                raise SettingsError(str(error)) from None
+            self._jobs = tuple(jobs)
 
     def set_faults(
         self,
@@ -252,6 +268,12 @@ class SoftwareSwitch:
             raise SwitchError(f"the switch stopped: {self._failure}")
 
     # ---- inside ----
+
+    def _configuration(self, policy: Policy, jobs: Sequence[JobRequest]) -> _native.SwitchConfiguration:
+        out = to_native(policy, self._names, self.options.rate_bps, self.options.addresses)
+        for job in native_jobs.to_native(jobs):
+            out.add_aggregation_job(job)
+        return out
 
     def _run(self) -> None:
         try:

@@ -111,10 +111,21 @@ def test_job_from_a_table() -> None:
     assert (got.job, got.slots, got.generation, got.workers[0].port, got.hub.port) == (7, 64, 1, 1, 4)
 
 
+def test_what_only_the_software_switch_can_is_refused_by_the_program() -> None:
+    hub = {name: value for name, value in TABLE["hub"].items() if name != "port"}  # type: ignore[attr-defined]
+    for change, text in (
+        ({"hub": hub}, "job[0].hub.port is missing; accepted by the P4 program: a port"),
+        ({"lanes": 64}, "job[0].lanes is 64; accepted by the P4 program: 32"),
+    ):
+        got = JobRequest.from_table({**TABLE, **change}, port_numbers={"h1": 1, "h2": 4})
+        with pytest.raises(SettingsError, match=re.escape(text)):
+            place_jobs([got])
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, slots, worker"),
+        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, lanes, slots, worker"),
         ({"worker": []}, "job.worker has 0 entries; accepted: 1 to 32"),
         ({"worker": 5}, "job.worker is 5; accepted: a list of tables"),
         (
@@ -125,6 +136,7 @@ def test_job_from_a_table() -> None:
         ({"hub": {**TABLE["hub"], "mac": "02-00"}}, "job.hub.mac is '02-00'"),  # type: ignore[dict-item]
         ({"hub": {**TABLE["hub"], "ip": "10.0.0.1"}}, "10.0.0.1:5000 is there twice"),  # type: ignore[dict-item]
         ({"hub": {**TABLE["hub"], "ip": "10.0.0.1", "udp_port": 1}}, "accepted: an address of its own"),  # type: ignore[dict-item]
+        ({"lanes": 48}, "job.lanes is 48; accepted: multiples of 32 up to 352"),
         ({"slots": 4096}, "job.slots is 4096; accepted: an integer from 2 to 2048"),
     ],
 )

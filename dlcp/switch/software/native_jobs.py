@@ -1,0 +1,55 @@
+"""Jobs that the software switch adds for: read from the file of jobs, and as the compiled switch takes them.
+
+The file is that of `python -m dlcp.switch.aggregation deploy`, without `switch`, and ports go by the names that they
+have here. It has two things more than the P4 program can: `lanes`, and a hub without `port`, whose address is the
+switch's own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+
+from dlcp import _native
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, Participant
+from dlcp.switch.printable import printable
+
+
+def read_jobs(text: str, ports: Sequence[str]) -> tuple[JobRequest, ...]:
+    """[[job]] tables; ports by name. SettingsError names what is wrong."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # Python's own limits
+        raise SettingsError(f"no jobs: {error}") from None
+    for key in document:
+        if key != "job":
+            raise SettingsError(printable(f"{key} is not known; accepted: job"))
+    tables = document.get("job", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise SettingsError("job is no list of tables; accepted: [[job]]")
+    numbers = {name: number for number, name in enumerate(ports)}
+    return tuple(JobRequest.from_table(table, f"job[{index}]", numbers) for index, table in enumerate(tables))
+
+
+def to_native(jobs: Iterable[JobRequest]) -> list[_native.AggregationJob]:
+    """The same, for the compiled switch."""
+    return [
+        _native.AggregationJob(
+            job.job,
+            job.generation,
+            job.slots,
+            job.lanes,
+            [_place(worker) for worker in job.workers],
+            _place(job.hub),
+            job.hub.port == NO_PORT,
+        )
+        for job in jobs
+    ]
+
+
+def _place(participant: Participant) -> tuple[int, int, int, int]:
+    port = max(participant.port, 0)  # of a hub without one it is not looked at
+    return port, participant.mac_number, participant.ip_number, participant.udp_port

@@ -1,0 +1,375 @@
+#include "switch/aggregation.hpp"
+
+#include <algorithm>
+
+namespace dlcp::switching {
+namespace {
+
+using namespace aggregation;
+
+// Ethernet (IEEE 802.3), IPv4 without options (RFC 791), UDP (RFC 768), ARP over Ethernet (RFC 826).
+constexpr std::size_t ip_at = 14;
+constexpr std::size_t ip_bytes = 20;
+constexpr std::size_t udp_at = ip_at + ip_bytes;
+constexpr std::size_t udp_bytes = 8;
+constexpr std::size_t payload_at = udp_at + udp_bytes;
+constexpr std::uint8_t protocol_udp = 17;
+constexpr std::uint16_t type_ipv4 = 0x0800;
+constexpr std::uint16_t type_arp = 0x0806;
+constexpr std::size_t arp_bytes = 28;
+
+void write48(std::uint8_t* p, std::uint64_t value) {
+    write16(p, static_cast<std::uint32_t>(value >> 32));
+    write32(p + 2, static_cast<std::uint32_t>(value));
+}
+
+// The one's complement sum of an even number of bytes (RFC 1071), unfolded, in the processor's order: the sum of swapped
+// words is the swapped sum.
+std::uint64_t sum_words(const std::uint8_t* p, std::size_t bytes) {
+    std::uint64_t sum = 0;
+    std::size_t i = 0;
+    for (; i + 4 <= bytes; i += 4) {
+        std::uint32_t word;
+        std::memcpy(&word, p + i, sizeof word);
+        sum += word;
+    }
+    if (i < bytes) {
+        std::uint16_t word;
+        std::memcpy(&word, p + i, sizeof word);
+        sum += word;
+    }
+    return sum;
+}
+
+// The checksum of such a sum, as it is written.
+std::uint16_t checksum_of(std::uint64_t sum) {
+    while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+    const auto folded = static_cast<std::uint16_t>(sum);
+    const bool little = std::endian::native == std::endian::little;
+    return static_cast<std::uint16_t>(~(little ? folded << 8 | folded >> 8 : folded));
+}
+
+std::uint64_t in_order(std::uint16_t value) {
+    std::uint8_t bytes[2];
+    write16(bytes, value);
+    std::uint16_t word;
+    std::memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+// Of UDP with its pseudo header; the field itself counts as 0.
+std::uint16_t udp_checksum(const std::uint8_t* frame, std::uint64_t payload_sum) {
+    const std::uint8_t* udp = frame + udp_at;
+    return checksum_of(payload_sum + sum_words(frame + ip_at + 12, 8) + in_order(protocol_udp) +
+                       in_order(read16(udp + 4)) + sum_words(udp, 6));
+}
+
+void write_checksums(std::uint8_t* frame, std::uint64_t payload_sum) {
+    std::uint8_t* ip = frame + ip_at;
+    write16(ip + 10, 0);
+    write16(ip + 10, checksum_of(sum_words(ip, ip_bytes)));
+    write16(frame + udp_at + 6, udp_checksum(frame, payload_sum));
+}
+
+bool checksums_are_right(const std::uint8_t* frame, std::uint64_t payload_sum) {
+    if (checksum_of(sum_words(frame + ip_at, ip_bytes)) != 0) return false;
+    // 0: its sender computed none. 0xffff stands for a sum of 0, which the P4 target does not check.
+    const std::uint16_t udp = read16(frame + udp_at + 6);
+    return udp == 0 || udp == 0xffff || udp == udp_checksum(frame, payload_sum);
+}
+
+// The lanes of an aggregation packet in this frame; 0: it is none.
+std::uint32_t lanes_of(std::span<const std::uint8_t> frame) {
+    if (frame.size() < payload_at + packet_bytes(lane_unit)) return 0;
+    const std::uint8_t* ip = frame.data() + ip_at;
+    if (read16(&frame[12]) != type_ipv4 || ip[0] != 0x45 || ip[9] != protocol_udp) return 0;
+    if ((read16(ip + 6) & 0x3fff) != 0) return 0;  // a fragment
+    const std::size_t length = read16(&frame[udp_at + 4]);
+    if (length < udp_bytes + header_bytes || read16(ip + 2) != ip_bytes + length) return 0;
+    const std::size_t values = length - udp_bytes - header_bytes;
+    const auto lanes = static_cast<std::uint32_t>(values / 4);
+    if (values % 4 != 0 || !is_lane_count(lanes) || frame.size() < udp_at + length) return 0;
+    const std::uint8_t* packet = frame.data() + payload_at;
+    return read32(packet) == magic && packet[at_version] == version ? lanes : 0;
+}
+
+// A lane that leaves the range stays at the end by which it left; bit i of the answer: of the lanes i, i + 32 …
+std::uint32_t add(std::uint32_t* sums, const std::uint8_t* values, std::uint32_t lanes) {
+    std::uint32_t over_any[lane_unit] = {};
+    for (std::uint32_t from = 0; from < lanes; from += lane_unit) {
+        for (std::uint32_t i = 0; i < lane_unit; ++i) {
+            const std::uint32_t value = read32(values + std::size_t{4} * (from + i));
+            const std::uint32_t old = sums[from + i];
+            const std::uint32_t sum = old + value;
+            const std::uint32_t over = ((old ^ sum) & (value ^ sum)) >> 31;
+            sums[from + i] = over == 0 ? sum : 0x7fffffffU + (old >> 31);
+            over_any[i] |= over;
+        }
+    }
+    std::uint32_t saturated = 0;
+    for (std::uint32_t i = 0; i < lane_unit; ++i) saturated |= over_any[i] << i;
+    return saturated;
+}
+
+void take_maximum(std::uint32_t* sums, const std::uint8_t* values, std::uint32_t lanes) {
+    for (std::uint32_t i = 0; i < lanes; ++i) {
+        const auto value = static_cast<std::int32_t>(read32(values + std::size_t{4} * i));
+        sums[i] = static_cast<std::uint32_t>(std::max(static_cast<std::int32_t>(sums[i]), value));
+    }
+}
+
+void put(std::uint32_t* sums, const std::uint8_t* values, std::uint32_t lanes) {
+    for (std::uint32_t i = 0; i < lanes; ++i) sums[i] = read32(values + std::size_t{4} * i);
+}
+
+void get(std::uint8_t* values, const std::uint32_t* sums, std::uint32_t lanes) {
+    for (std::uint32_t i = 0; i < lanes; ++i) write32(values + std::size_t{4} * i, sums[i]);
+}
+
+std::string text(std::uint64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+std::string validate(std::span<const AggregationJob> jobs, std::size_t ports) {
+    if (jobs.size() > max_aggregation_jobs)
+        return text(jobs.size()) + " jobs are aggregated; accepted: at most " + text(max_aggregation_jobs);
+    std::uint32_t slots = 0;
+    for (std::size_t index = 0; index < jobs.size(); ++index) {
+        const AggregationJob& job = jobs[index];
+        const std::string where = "job " + text(job.job) + ": ";
+        for (std::size_t other = 0; other < index; ++other)
+            if (jobs[other].job == job.job) return where + "it is there twice; accepted: once";
+        if (!is_lane_count(job.lanes))
+            return where + "lanes is " + text(job.lanes) + "; accepted: multiples of " + text(lane_unit) +
+                   " up to " + text(max_lanes);
+        if (job.workers.empty() || job.workers.size() > max_workers)
+            return where + text(job.workers.size()) + " workers; accepted: 1 to " + text(max_workers);
+        if (job.slots < 2 || slots + job.slots > max_aggregation_slots)
+            return where + "slots is " + text(job.slots) + "; accepted: 2 to " +
+                   text(max_aggregation_slots - slots) + ", what is left";
+        slots += job.slots;
+        for (const Participant& worker : job.workers)
+            if (worker.port >= ports)
+                return where + "a worker is at port " + text(worker.port) + ", which is not there";
+        if (!job.hub_is_here && job.hub.port >= ports)
+            return where + "the hub is at port " + text(job.hub.port) + ", which is not there";
+    }
+    return {};
+}
+
+void AggregationSlots::configure(const std::vector<AggregationJob>& jobs) {
+    std::vector<Table> tables;
+    for (const AggregationJob& job : jobs) {
+        const auto same = std::find_if(tables_.begin(), tables_.end(), [&](const Table& table) {
+            return table.job.job == job.job && table.job.slots == job.slots && table.job.lanes == job.lanes &&
+                   (table.job.workers == job.workers || table.job.generation != job.generation);
+        });
+        Table table = same == tables_.end() ? Table{} : std::move(*same);
+        table.job = job;
+        table.everyone = static_cast<std::uint32_t>((std::uint64_t{1} << job.workers.size()) - 1);
+        table.slots.resize(job.slots);
+        table.sums.resize(std::size_t{job.slots} * job.lanes);
+        tables.push_back(std::move(table));
+    }
+    tables_ = std::move(tables);
+}
+
+bool AggregationSlots::owns(std::uint64_t mac) const {
+    return std::any_of(tables_.begin(), tables_.end(),
+                       [mac](const Table& table) { return table.job.hub_is_here && table.job.hub.mac == mac; });
+}
+
+AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span<const std::uint8_t> frame) {
+    const std::uint32_t lanes = lanes_of(frame);
+    if (lanes == 0) {
+        if (answer_arp(port, frame)) return {.whom = Whom::asker, .changed = true};
+        return {};
+    }
+    const std::uint8_t* packet = frame.data() + payload_at;
+    const std::uint8_t kind = packet[at_kind];
+    const auto is = [kind](Kind one) { return kind == static_cast<std::uint8_t>(one); };
+    if (!is(Kind::contribution) && !is(Kind::flush) && !is(Kind::release)) return {};
+
+    // Who may take part: by port, job, generation and worker number.
+    const std::uint32_t number = read32(packet + at_job);
+    const auto found = std::find_if(tables_.begin(), tables_.end(),
+                                    [number](const Table& table) { return table.job.job == number; });
+    Verdict out{.whom = Whom::forward};
+    const std::uint8_t worker = packet[at_worker];
+    Table* table = found == tables_.end() ? nullptr : &*found;
+    const Participant* sender = nullptr;
+    if (table != nullptr && table->job.lanes == lanes && table->job.generation == read16(packet + at_generation)) {
+        if (worker < table->job.workers.size())
+            sender = &table->job.workers[worker];
+        else if (worker == hub && !table->job.hub_is_here)
+            sender = &table->job.hub;
+    }
+    if (sender == nullptr || sender->port != port) {
+        ++foreign_;
+        return out;
+    }
+    const bool is_hub = worker == hub;
+    out.job = static_cast<std::uint16_t>(found - tables_.begin());
+    out.participant = static_cast<std::uint16_t>(is_hub ? table->job.workers.size() : worker);
+    const auto count = [table](Outcome outcome) { ++table->counts[static_cast<std::size_t>(outcome)]; };
+    payload_sum_ = sum_words(packet, packet_bytes(lanes));
+    if (!checksums_are_right(frame.data(), payload_sum_)) {
+        count(Outcome::damaged);
+        return out;
+    }
+    if ((packet[at_flags] & flag_to_hub) != 0) {
+        count(Outcome::to_hub);
+        return out;
+    }
+    if (frame.size() > out_.size()) {  // longer than any line's frame: its tail would not fit
+        count(Outcome::refused);
+        return out;
+    }
+    std::copy(frame.begin(), frame.end(), out_.begin());
+    out_bytes_ = frame.size();
+    std::uint8_t* changed = out_.data() + payload_at;
+    Outcome outcome = Outcome::refused;
+    const bool refused = read16(packet + at_slot) >= table->job.slots || (is(Kind::contribution) && is_hub) ||
+                         (is(Kind::release) && !is_hub);
+    if (!refused) outcome = take(*table, is_hub ? 0 : std::uint32_t{1} << worker, changed, out.whom);
+    count(outcome);
+    if (out.whom == Whom::nobody) return out;
+    out.changed = true;
+    if (out.whom == Whom::forward) changed[at_flags] |= flag_to_hub;
+    payload_sum_ = sum_words(changed, packet_bytes(lanes));
+    if (out.whom == Whom::forward) write_checksums(out_.data(), payload_sum_);
+    if (out.whom == Whom::forward) return out;
+    // A result comes from whom the packet was for, so that a worker hears everything from one address.
+    std::uint8_t* sent = out_.data();
+    std::copy_n(sent, 6, sent + 6);
+    std::copy_n(sent + ip_at + 16, 4, sent + ip_at + 12);
+    std::copy_n(sent + udp_at + 2, 2, sent + udp_at);
+    if (out.whom == Whom::sender) address(out.job, out.participant);
+    return out;
+}
+
+// What a contribution, a flush and a release do to a slot. `packet` becomes the result where there is one.
+Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* packet, Whom& whom) {
+    const std::uint32_t lanes = table.job.lanes;
+    const std::size_t index = read16(packet + at_slot);
+    const std::uint64_t tenant = std::uint64_t{table.job.job} << 16 | table.job.generation;
+    const std::uint64_t key = key_at(packet);
+    const auto shape = static_cast<std::uint16_t>(packet[at_operation] << 8 | packet[at_exponent]);
+    const auto kind = static_cast<Kind>(packet[at_kind]);
+    std::uint8_t* values = packet + header_bytes;
+    std::uint32_t* sums = table.sums.data() + index * lanes;
+    Slot& kept = table.slots[index];
+    Slot slot = kept;
+    if (slot.tenant != tenant) {  // what it holds is nobody's any more
+        slot.tenant = tenant;
+        slot.key = 0;
+        slot.state = State::free;
+    }
+    const bool same = key == slot.key;
+    const auto become_result = [&](Whom to) {
+        whom = to;
+        packet[at_kind] = static_cast<std::uint8_t>(Kind::result);
+        packet[at_flags] = 0;
+        write32(packet + at_bitmap, slot.bitmap);
+        packet[at_count] = slot.count;
+        packet[at_operation] = static_cast<std::uint8_t>(slot.shape >> 8);
+        packet[at_exponent] = static_cast<std::uint8_t>(slot.shape);
+        write32(packet + at_saturated, slot.saturated);
+        packet[at_quorum] = 0;
+        get(values, sums, lanes);
+    };
+    if (kind == Kind::release) {
+        if (same || (key > slot.key && slot.state != State::collecting)) {
+            slot.key = key;
+            slot.state = State::free;
+        }
+        kept = slot;
+        whom = Whom::nobody;
+        return Outcome::released;
+    }
+    if (kind == Kind::flush) {
+        if (!same || slot.state == State::free) return Outcome::absent;
+        if (slot.state == State::done) {
+            become_result(Whom::sender);
+            return Outcome::repeated;
+        }
+        if (slot.count < packet[at_quorum]) return Outcome::below_quorum;
+        slot.state = State::done;
+        kept = slot;
+        become_result(Whom::everyone);
+        return Outcome::flushed;
+    }
+    if (same && slot.state == State::collecting) {
+        if (shape != slot.shape) return Outcome::mismatch;
+        if ((slot.bitmap & bit) != 0) {
+            whom = Whom::nobody;
+            return Outcome::duplicate;
+        }
+        slot.bitmap |= bit;
+        ++slot.count;
+        if (packet[at_operation] == operation_sum)
+            slot.saturated |= add(sums, values, lanes);
+        else
+            take_maximum(sums, values, lanes);
+    } else if (same && slot.state == State::done) {
+        become_result(Whom::sender);
+        return Outcome::repeated;
+    } else if (key <= slot.key) {
+        return Outcome::stale;
+    } else if (slot.state == State::collecting) {
+        return Outcome::collision;
+    } else {
+        slot = {
+            .tenant = tenant, .key = key, .bitmap = bit, .shape = shape, .count = 1, .state = State::collecting};
+        put(sums, values, lanes);
+    }
+    whom = Whom::nobody;
+    Outcome outcome = Outcome::added;
+    if (slot.bitmap == table.everyone) {
+        slot.state = State::done;
+        become_result(Whom::everyone);
+        outcome = Outcome::completed;
+    }
+    kept = slot;
+    return outcome;
+}
+
+const Participant& AggregationSlots::address(std::uint16_t job, std::uint16_t participant) {
+    const AggregationJob& of = tables_[job].job;
+    const Participant& to = participant == of.workers.size() ? of.hub : of.workers[participant];
+    std::uint8_t* frame = out_.data();
+    write48(frame, to.mac);
+    write32(frame + ip_at + 16, to.ip);
+    write16(frame + udp_at + 2, to.udp_port);
+    write_checksums(frame, payload_sum_);
+    return to;
+}
+
+// Who asks for a hub's address that is the switch's own is told its MAC address.
+bool AggregationSlots::answer_arp(std::uint16_t port, std::span<const std::uint8_t> frame) {
+    if (frame.size() < ip_at + arp_bytes || read16(&frame[12]) != type_arp) return false;
+    const std::uint8_t* arp = frame.data() + ip_at;
+    constexpr std::uint8_t request[] = {0, 1, 8, 0, 6, 4, 0, 1};  // Ethernet, IPv4, lengths, request
+    if (!std::equal(std::begin(request), std::end(request), arp)) return false;
+    const std::uint32_t wanted = read32(arp + 24);
+    for (const Table& table : tables_) {
+        const AggregationJob& job = table.job;
+        const bool asked = job.hub_is_here && job.hub.ip == wanted &&
+                           std::any_of(job.workers.begin(), job.workers.end(),
+                                       [port](const Participant& worker) { return worker.port == port; });
+        if (!asked) continue;
+        std::copy_n(frame.begin(), ip_at + arp_bytes, out_.begin());
+        out_bytes_ = ip_at + arp_bytes;
+        std::uint8_t* out = out_.data();
+        std::copy_n(arp + 8, 6, out);  // to the one who asks
+        write48(out + 6, job.hub.mac);
+        write16(out + ip_at + 6, 2);  // an answer
+        std::copy_n(arp + 8, 10, out + ip_at + 18);
+        write48(out + ip_at + 8, job.hub.mac);
+        write32(out + ip_at + 14, wanted);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace dlcp::switching

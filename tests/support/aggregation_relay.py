@@ -1,0 +1,81 @@
+"""A switch that adds, on loopback: the compiled slots behind a UDP socket, in a thread.
+
+What a worker sends to the hub's address becomes the frame that its switch port would see; what the slots answer goes
+back as datagrams. `take` may lose a packet, and `reboot` forgets every slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from dlcp import _native
+from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, Participant
+from dlcp.switch.software.native_jobs import to_native
+from tests.support.aggregation_network import udp_frame
+
+HOST = "127.0.0.1"
+
+
+class Relay:
+    """A context manager. `request` says the job; its workers' UDP ports are free ones of this host."""
+
+    def __init__(self, workers: int, *, slots: int = 16, lanes: int = 32, job: int = 7) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((HOST, 0))
+        self._socket.settimeout(0.05)
+        self.port: int = self._socket.getsockname()[1]
+        places = tuple(
+            Participant(number, f"02:00:00:00:00:{number + 1:02x}", HOST, _free_port())
+            for number in range(workers)
+        )
+        self.hub = Participant(NO_PORT, "02:00:00:00:01:00", "127.0.0.2", self.port)
+        self.request = JobRequest(job, places, self.hub, slots=slots, lanes=lanes)
+        self.take: Callable[[int, bytes], bool] = lambda _worker, _payload: True
+        self.works = True
+        self.reboot()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def reboot(self) -> None:
+        """Every slot is free, as after a restart."""
+        self.slots = _native.AggregationSlots(to_native([self.request]))
+
+    def worker_ports(self) -> list[int]:
+        """Where the workers' sockets are to be bound."""
+        return [worker.udp_port for worker in self.request.workers]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        numbers = {worker.udp_port: worker for worker in self.request.workers}
+        while not self._stopped:
+            try:
+                payload, (_, port) = self._socket.recvfrom(2048)
+            except OSError:
+                continue
+            worker = numbers.get(port)
+            if worker is None or not self.works or not self.take(worker.port, payload):
+                continue
+            _, frames = self.slots.process(udp_frame(worker, self.hub, payload), worker.port)
+            for _, frame in frames:
+                to = int.from_bytes(frame[36:38], "big")
+                if to != self.port:
+                    with contextlib.suppress(OSError):
+                        self._socket.sendto(frame[42:], (HOST, to))
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
