@@ -516,7 +516,7 @@ class AggregationEndpoint:
         count: int,
         codes: int,
         out: int,
-        factor: float,
+        divisor: float,
         run: int,
         position: int,
         give_up_s: float,

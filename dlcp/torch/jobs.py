@@ -37,6 +37,7 @@ class SharedJob:
         # Of the groups that use it, and those that are about to be opened.
         self._communicators: list[Communicator] = []
         self._users = 0
+        self._has_switch_user = False
         self._pid = os.getpid()
         with _lock:
             _open.add(self)
@@ -71,6 +72,12 @@ class SharedJob:
         with _lock:
             self._communicators.append(communicator)
         return communicator
+
+    def claim_switch(self) -> bool:
+        """Whether the caller is the first to ask: a job has one place at the switch that adds for it."""
+        with _lock:
+            first, self._has_switch_user = not self._has_switch_user, True
+        return first
 
     def release(self, communicator: Communicator) -> None:
         """Closes the communicator, and the job if no other group uses it."""

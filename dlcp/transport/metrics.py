@@ -52,12 +52,21 @@ class GradientAccount(Protocol):
         """Its numbers, JSON-able."""
 
 
+class AggregationCounts(Protocol):
+    """What counts all-reduces that a switch was asked for; an AggregationAccount."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Its numbers, JSON-able."""
+
+
 class Metrics:
     """The numbers of one rank. Any thread may ask."""
 
     def __init__(self, job: Observed) -> None:
         self._job = job
         self._lock = threading.Lock()
+        self.aggregation: AggregationCounts | None = None
+        """Set by who reduces through a switch that adds."""
         self._accounts: weakref.WeakValueDictionary[str, GradientAccount] = weakref.WeakValueDictionary()
 
     def include(self, name: str, account: GradientAccount) -> str:
@@ -81,7 +90,8 @@ class Metrics:
         `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the peer's
         state, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened. `driver`:
         what this driver alone counts, by its names.
-        `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose.
+        `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose. `aggregation`: what
+        AggregationAccount.snapshot() says of all-reduces that a switch was asked for; None: there is no switch to ask.
 
         Of a closed job there are no peers. Raises ForkError.
         """
@@ -109,6 +119,7 @@ class Metrics:
             "endpoint": asdict(endpoint.stats()),
             "driver": endpoint.driver_statistics(),
             "gradients": {name: account.snapshot() for name, account in accounts},
+            "aggregation": None if self.aggregation is None else self.aggregation.snapshot(),
         }
 
 

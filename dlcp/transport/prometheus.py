@@ -95,6 +95,8 @@ def render(snapshot: Mapping[str, Any]) -> str:
     _render_endpoint(text, snapshot["endpoint"])
     _render_driver(text, snapshot["driver"])
     _render_gradients(text, snapshot["gradients"])
+    if snapshot["aggregation"] is not None:
+        _render_aggregation(text, snapshot["aggregation"])
     return text.text()
 
 
@@ -268,6 +270,24 @@ def _render_gradients(text: _Text, accounts: Mapping[str, Any]) -> None:
         # A recipe that keeps every value does not count their norm.
         rows = [(labels, residual[key]) for labels, residual in keeping if residual[key] is not None]
         text.family(f"dlcp_gradient_{name}", "gauge", words, rows)
+
+
+def _render_aggregation(text: _Text, counts: Mapping[str, Any]) -> None:
+    by_ring = [({"by": "ring", "reason": reason}, count) for reason, count in counts["by_ring"].items()]
+    for name, words, samples in (
+        (
+            "collectives",
+            "All-reduces that a switch was asked for, by who summed them.",
+            [({"by": "switch", "reason": ""}, counts["by_switch"]), *by_ring],
+        ),
+        ("bytes", "Payload that the switch summed.", [({}, counts["by_switch_bytes"])]),
+        (
+            "packets",
+            "Packets of the aggregation worker, by kind.",
+            [({"kind": kind}, count) for kind, count in counts["packets"].items()],
+        ),
+    ):
+        text.family(f"dlcp_aggregation_{name}_total", "counter", words, samples)
 
 
 def _escape(text: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Self
 from dlcp import _native
 from dlcp.checks import shown
 from dlcp.errors import SettingsError
+from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.driver import (
     BELOW_KERNEL,
     NAMES,
@@ -82,6 +83,9 @@ class Settings(SettingsFields):
             raise SettingsError(
                 f"max_rto_s is {self.max_rto_s:g}, less than min_rto_s, {self.min_rto_s:g}; accepted: at least that"
             )
+
+        if self.aggregation is not None:
+            SwitchAddress.parse(self.aggregation)
 
     def _check_driver(self) -> None:
         """Raises SettingsError: there is none of this name, or what only some can have goes with another one."""

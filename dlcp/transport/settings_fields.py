@@ -166,6 +166,11 @@ class SettingsFields:
     """Schedule of collectives, as dlcp.transport.schedule names it; auto: by size and number of ranks. Accepted: the
     name of a schedule, or auto.
     """
+    aggregation: str | None = None
+    """A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch, and
+    whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md. Accepted:
+    switch://HOST:PORT, with ?NAME=VALUE&… behind it, or off.
+    """
     timeout_s: float | None = None
     """Time after which a collective fails on every rank; auto: what the group is opened with (torch: its `timeout`).
     Accepted: a number above 0 up to 1e+09, or auto.

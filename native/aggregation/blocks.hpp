@@ -28,8 +28,13 @@ public:
 class FloatBlocks final : public Blocks {
 public:
     FloatBlocks(std::span<const float> values, std::span<const std::uint8_t> codes, std::uint32_t lanes,
-                std::uint32_t workers, float factor, float* out)
-        : values_(values), codes_(codes), lanes_(lanes), bits_(value_bits(workers)), factor_(factor), out_(out) {}
+                std::uint32_t workers, float divisor, float* out)
+        : values_(values),
+          codes_(codes),
+          lanes_(lanes),
+          bits_(value_bits(workers)),
+          divisor_(divisor),
+          out_(out) {}
 
     std::uint32_t count() const override { return static_cast<std::uint32_t>(codes_.size()); }
     std::uint8_t exponent(std::uint32_t block) const override { return codes_[block]; }
@@ -37,7 +42,7 @@ public:
         quantise(part(block), codes_[block], bits_, lanes_, values);
     }
     bool take(std::uint32_t block, const std::uint8_t* values) override {
-        dequantise(values, codes_[block], bits_, factor_,
+        dequantise(values, codes_[block], bits_, divisor_,
                    {out_ + std::size_t{block} * lanes_, part(block).size()});
         return true;
     }
@@ -52,7 +57,7 @@ private:
     std::span<const std::uint8_t> codes_;
     std::uint32_t lanes_;
     int bits_;
-    float factor_;
+    float divisor_;
     float* out_;
 };
 

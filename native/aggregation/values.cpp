@@ -54,7 +54,7 @@ void quantise(std::span<const float> values, std::uint8_t code, int bits, std::u
     for (std::size_t i = values.size(); i < lanes; ++i) write32(packet + 4 * i, 0);
 }
 
-void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float factor, std::span<float> out) {
+void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float divisor, std::span<float> out) {
     if (code == code_zero || code == code_not_finite) {
         std::fill(out.begin(), out.end(), code == code_zero ? 0.0F : std::nanf(""));
         return;
@@ -62,8 +62,10 @@ void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float f
     const double scale = std::ldexp(1.0, code - code_bias - bits);
     for (std::size_t i = 0; i < out.size(); ++i) {
         const auto integer = static_cast<std::int32_t>(read32(packet + 4 * i));
-        out[i] = static_cast<float>(static_cast<double>(integer) * scale) * factor;
+        out[i] = static_cast<float>(static_cast<double>(integer) * scale);
     }
+    if (divisor == 1) return;
+    for (float& value : out) value /= divisor;
 }
 
 }  // namespace dlcp::aggregation

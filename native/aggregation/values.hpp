@@ -25,7 +25,7 @@ void exponent_codes(std::span<const float> values, std::uint32_t lanes, std::uin
 void quantise(std::span<const float> values, std::uint8_t code, int bits, std::uint32_t lanes,
               std::uint8_t* packet);
 
-// What a packet's values stand for, rounded to float32 and then multiplied by `factor`; as many as `out` takes.
-void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float factor, std::span<float> out);
+// What a packet's values stand for, rounded to float32 and then divided by `divisor`; as many as `out` takes.
+void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float divisor, std::span<float> out);
 
 }  // namespace dlcp::aggregation

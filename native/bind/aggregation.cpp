@@ -86,14 +86,14 @@ const char* text_of(AggregationEndpoint::End end) {
 std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 const char* all_reduce(AggregationEndpoint& self, std::uintptr_t values, std::size_t count, std::uintptr_t codes,
-                       std::uintptr_t out, float factor, std::uint32_t run, std::uint64_t position,
+                       std::uintptr_t out, float divisor, std::uint32_t run, std::uint64_t position,
                        double give_up_s) {
     const aggregation::WorkerSettings& settings = self.worker().settings();
     const std::size_t blocks = (count + settings.lanes - 1) / settings.lanes;
     const nb::gil_scoped_release release;
     aggregation::FloatBlocks task({memory_at<const float>(values), count},
                                   {memory_at<const std::uint8_t>(codes), blocks}, settings.lanes, settings.workers,
-                                  factor, memory_at<float>(out));
+                                  divisor, memory_at<float>(out));
     return text_of(self.run(task, run, position, in_ns(give_up_s)));
 }
 
@@ -150,7 +150,7 @@ void bind_endpoint(nb::module_& m) {
             nb::arg("job"), nb::arg("generation"), nb::arg("worker"), nb::arg("workers"), nb::arg("slots"),
             nb::arg("lanes"), nb::arg("retransmit_s"), nb::arg("bind"), nb::arg("hub"))
         .def("all_reduce", &all_reduce, nb::arg("values"), nb::arg("count"), nb::arg("codes"), nb::arg("out"),
-             nb::arg("factor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
+             nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("probe", &probe, nb::arg("seed"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("drain", &drain, nb::arg("exponents"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("stop", &AggregationEndpoint::stop)

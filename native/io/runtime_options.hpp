@@ -52,6 +52,7 @@ struct JobSettings {
     std::string key_file;
     double connect_timeout_s = 30;
     std::string algorithm;
+    std::string aggregation;
     double timeout_s = 0;
     std::string log_level;
     std::uint32_t metrics_port = 0;
@@ -145,6 +146,13 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
         {SettingSection::collectives, "algorithm", accept::text("the name of a schedule"),
          "Schedule of collectives, as dlcp.transport.schedule names it; auto: by size and number of ranks.",
          "auto"}),
+    setting_row<&JobSettings::aggregation>(
+        {SettingSection::collectives, "aggregation",
+         accept::text("switch://HOST:PORT, with ?NAME=VALUE&… behind it"),
+         "A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch, "
+         "and "
+         "whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md.",
+         "off"}),
     setting_row<&JobSettings::timeout_s>({SettingSection::collectives, "timeout_s", accept::above(0, 1e9),
                                           "Time after which a collective fails on every rank; auto: what the "
                                           "group is opened with (torch: its `timeout`).",

@@ -1,0 +1,84 @@
+"""The setting `aggregation`: switch://HOST:PORT, the address of the job's hub, and the job as the switch has it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, fields
+from typing import Self
+from urllib.parse import parse_qsl, urlsplit
+
+from dlcp import _native
+from dlcp.errors import SettingsError
+
+LANE_UNIT = 32
+_EXAMPLE = "switch://10.0.0.100:53701?job=7&slots=256&lanes=352"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchAddress:
+    """Whom contributions are addressed to, and the job as the switch has it."""
+
+    host: str
+    """IPv4 address in numbers."""
+    hub_port: int
+    job: int = 1
+    generation: int = 1
+    """+1 for a run after one that was killed, as the switch is told."""
+    slots: int = 128
+    lanes: int = LANE_UNIT
+    """Values per packet; the P4 program has 32."""
+    port: int = 0
+    """This rank's UDP port, as the switch was told; 0: that of the hub."""
+    min_bytes: int = 1 << 20
+    """Shorter tensors take the usual algorithms."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From the setting. Raises SettingsError: it names what is wrong."""
+        parts = urlsplit(text)
+        try:
+            host = str(ipaddress.IPv4Address(parts.hostname or ""))
+            port = parts.port or 0
+        except ValueError:
+            host, port = "", 0
+        if parts.scheme != "switch" or not host or not port or parts.path or parts.fragment or "@" in text:
+            raise SettingsError(
+                f"aggregation is {text!r}; accepted: IPv4 address and port, such as {_EXAMPLE}"
+            )
+        bounds = {
+            "job": (0, 2**32 - 1),
+            "generation": (0, 2**16 - 1),
+            "slots": (2, 2**16 - 1),
+            "lanes": (LANE_UNIT, _native.AGGREGATION_MAX_LANES),
+            "port": (1, 2**16 - 1),
+            "min_bytes": (4, 2**62),
+        }
+        values: dict[str, int] = {}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            if name not in bounds or name in values:
+                raise SettingsError(
+                    f"aggregation has {name}={value}; accepted, each once: {', '.join(bounds)}"
+                )
+            least, most = bounds[name]
+            if not value.isdecimal() or not least <= int(value) <= most:
+                raise SettingsError(
+                    f"aggregation has {name}={value}; accepted: an integer from {least} to {most}"
+                )
+            values[name] = int(value)
+        if values.get("lanes", LANE_UNIT) % LANE_UNIT:
+            raise SettingsError(
+                f"aggregation has lanes={values['lanes']}; accepted: multiples of {LANE_UNIT}"
+            )
+        return cls(host=host, hub_port=port, **values)
+
+    @property
+    def own_port(self) -> int:
+        """The UDP port that this rank's socket is bound to."""
+        return self.port or self.hub_port
+
+    @property
+    def agreed(self) -> str:
+        """What must be the same on all ranks: all but `port`."""
+        return " ".join(
+            f"{each.name} {getattr(self, each.name)}" for each in fields(self) if each.name != "port"
+        )

@@ -1,0 +1,187 @@
+"""One rank's part in all-reduces that a switch adds up: the steps of one, and what follows when one fails.
+
+Every step that ranks have to agree on is a small collective over their sessions, so all of them go the same way:
+
+1. codes: the largest exponent of each block, by maximum. A value that is not finite: the ring.
+2. The switch sums the integers, into memory of this rank's own.
+3. verdict: has every rank every sum? Then each copies them; else all take the ring, with what they started with.
+
+Keys of blocks never return. A run's first key is its start in seconds; a probe, before the first sum, shows that the
+switch holds nothing newer, or the run number is wrong, or it is no switch. A task that failed may have left blocks in
+slots, which a newer block does not displace; a drain finishes them: everyone contributes them once more.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp import _native
+from dlcp.errors import AddressError
+from dlcp.transport.aggregation.account import REASONS, AggregationAccount
+from dlcp.transport.aggregation.address import SwitchAddress
+from dlcp.transport.communicator import Communicator
+from dlcp.transport.element import DataType, Reduction
+from dlcp.transport.local_memory import copy
+from dlcp.transport.span import Span
+
+MAX_WORKERS = 32
+# Without a new result for so long a task is given up. Ranks begin it within a small collective of each other.
+GIVE_UP_S = 1.0
+PROBE_GIVE_UP_S = 0.5
+RETRANSMIT_S = 0.01
+# Collectives that take the ring after a failure: so many, then twice as many, up to the last.
+_FIRST_REST, _LAST_REST = 16, 1024
+_CODE_NOT_FINITE = 255
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a task that failed may have left in slots."""
+
+    run: int
+    position: int
+    """Of the first block."""
+    exponents: bytes
+    """Of the blocks from there on; a slot at most each."""
+
+
+class SwitchReducer:
+    """Rank `rank` of `size` is the job's worker of that number. For one thread at a time.
+
+    Raises AddressError: its UDP port cannot be bound.
+    """
+
+    def __init__(self, address: SwitchAddress, rank: int, size: int) -> None:
+        self.address = address
+        self.account = AggregationAccount()
+        self._size = size
+        try:
+            self._endpoint = _native.AggregationEndpoint(
+                address.job,
+                address.generation,
+                rank,
+                size,
+                address.slots,
+                address.lanes,
+                RETRANSMIT_S,
+                (0, address.own_port),
+                (int(ipaddress.IPv4Address(address.host)), address.hub_port),
+            )
+        except OSError as error:
+            raise AddressError(
+                f"{error.strerror or error}: {address.own_port}, of the setting aggregation"
+            ) from None
+        self._run = 0  # 0: not probed
+        self._last_run = 0
+        self._position = 0
+        self._left: _Left | None = None
+        self._rest = 0
+        self._next_rest = _FIRST_REST
+
+    def stop(self) -> None:
+        """Ends what is under way, as a failure of the switch's, and all that would follow. From any thread."""
+        self._endpoint.stop()
+
+    def all_reduce(
+        self, control: Communicator, values: npt.NDArray[np.float32], *, average: bool, call: dict[str, Any]
+    ) -> None:
+        """The sum or average of all ranks' float32, in place. Blocks; raises what collectives of `control` raise.
+
+        `control`: a communicator of these ranks that nobody else uses. `call`: keyword arguments for its collectives.
+        All ranks call it with as many values, in the same order.
+        """
+        reason = self._try_switch(control, values, average, call)
+        self.account.set_packets(self._endpoint.counters())
+        if reason is None:
+            self.account.add_by_switch(values.nbytes)
+            return
+        self.account.add_by_ring(reason)
+        op = Reduction.AVG if average else Reduction.SUM
+        control.all_reduce(Span.of(values), DataType.f32, op, **call).wait()
+
+    def _try_switch(
+        self, control: Communicator, values: npt.NDArray[np.float32], average: bool, call: dict[str, Any]
+    ) -> str | None:
+        """Why not; None: it is done."""
+        if self._rest > 0:
+            self._rest -= 1
+            return "resting"
+        codes = np.empty(-(-values.size // self.address.lanes), np.uint8)
+        _native.aggregation_exponent_codes(
+            values.ctypes.data, values.size, self.address.lanes, codes.ctypes.data
+        )
+        control.all_reduce(Span.of(codes), DataType.u8, Reduction.MAX, **call).wait()
+        if codes.max(initial=0) == _CODE_NOT_FINITE:
+            return "not_finite"
+        if not self._is_ready(control, call):
+            self._begin_rest()
+            return "no_switch"
+        sums = np.empty_like(values)
+        end = self._endpoint.all_reduce(
+            values.ctypes.data,
+            values.size,
+            codes.ctypes.data,
+            sums.ctypes.data,
+            float(self._size) if average else 1.0,
+            self._run,
+            self._position,
+            GIVE_UP_S,
+        )
+        reason = self._verdict(control, end, codes, call)
+        if reason is None:
+            self._next_rest = _FIRST_REST
+            copy(Span.of(values), Span.of(sums))
+        else:
+            self._begin_rest()
+        return reason
+
+    def _begin_rest(self) -> None:
+        self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, _LAST_REST)
+
+    def _is_ready(self, control: Communicator, call: dict[str, Any]) -> bool:
+        """Whether the switch may be used now; the same on all ranks."""
+        if (left := self._left) is not None:
+            end = self._endpoint.drain(left.exponents, left.run, left.position, PROBE_GIVE_UP_S)
+            if self._worst(control, end, 0, call)[0] is not None:
+                return False
+            self._left = None
+        if self._run == 0:
+            # The latest clock says the run's number, and the largest of secret numbers is one.
+            own_run = max(int(time.time()), self._last_run + 1)
+            agreed = np.array([own_run, secrets.randbits(62)], np.int64)
+            control.all_reduce(Span.of(agreed), DataType.i64, Reduction.MAX, **call).wait()
+            self._run = self._last_run = int(agreed[0])
+            self._position = 0
+            end = self._endpoint.probe(int(agreed[1]), self._run, 0, PROBE_GIVE_UP_S)
+            exponents = np.zeros(self.address.slots, np.uint8)
+            if self._verdict(control, end, exponents, call) is not None:
+                self._run = 0
+                return False
+        return True
+
+    def _verdict(
+        self, control: Communicator, end: str, exponents: npt.NDArray[np.uint8], call: dict[str, Any]
+    ) -> str | None:
+        """Agrees on the end of a task that began at the present position; None: it is done on all ranks."""
+        reason, sent = self._worst(control, end, self._endpoint.sent_blocks, call)
+        if reason is not None:
+            first = max(0, sent - self.address.slots)
+            self._left = _Left(self._run, self._position + first, exponents[first:sent].tobytes())
+        self._position += exponents.size
+        return reason
+
+    def _worst(
+        self, control: Communicator, end: str, sent: int, call: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        """The worst end of a task on any rank, None being the best, and the most blocks that any rank has sent."""
+        reason = 0 if end == "done" else 1 + REASONS.index(end)
+        agreed = np.array([reason, sent], np.int64)
+        control.all_reduce(Span.of(agreed), DataType.i64, Reduction.MAX, **call).wait()
+        return (None if agreed[0] == 0 else REASONS[int(agreed[0]) - 1]), int(agreed[1])

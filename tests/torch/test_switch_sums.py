@@ -1,0 +1,89 @@
+"""The backend with a switch that adds: which all-reduces go through it, and ranks that do not use the same one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from dlcp.errors import MismatchError
+from dlcp.switch.aggregation import quantise
+from dlcp.torch import Options, ProcessGroup
+from tests.support.aggregation_relay import HOST, Relay
+from tests.torch import ranks
+
+RANKS = 2
+SIZE = 10_000
+
+
+def values_of(rank: int) -> torch.Tensor:
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(rank))
+
+
+def open_group(address: str, ports: list[int]) -> ProcessGroup:
+    setting = f"{address}&port={ports[int(os.environ['RANK'])]}"
+    dist.init_process_group("dlcp", pg_options=Options(aggregation=setting))
+    group = dist.group.WORLD
+    assert isinstance(group, ProcessGroup)
+    return group
+
+
+def several_all_reduces(address: str, ports: list[int]) -> dict[str, Any]:
+    group = open_group(address, ports)
+    found: dict[str, Any] = {}
+    tensor = values_of(dist.get_rank())
+    work = dist.all_reduce(tensor.clone(), async_op=True)
+    found["sum"] = work.get_future().wait()[0].numpy()
+    mean = tensor.clone()
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    found["mean"] = mean.numpy()
+    # What stays with the ring: too short, another type, another reduction.
+    for others, op in (
+        (tensor[:100].clone(), dist.ReduceOp.SUM),
+        (tensor.double(), dist.ReduceOp.SUM),
+        (tensor.clone(), dist.ReduceOp.MAX),
+    ):
+        dist.all_reduce(others, op)
+    # A later group of the same ranks has no place at the switch.
+    dist.all_reduce(tensor.clone(), group=dist.new_group())
+    found["metrics"] = group.communicator.job.metrics.snapshot()["aggregation"]
+    dist.destroy_process_group()
+    return found
+
+
+def test_long_float32_sums_and_averages_go_through_the_switch() -> None:
+    with Relay(RANKS, lanes=352, slots=32) as relay:
+        text = f"switch://{HOST}:{relay.port}?job=7&slots=32&lanes=352&min_bytes=4096"
+        found = ranks.run(several_all_reduces, RANKS, backend=None, address=text, ports=relay.worker_ports())
+    blocks = -(-SIZE // 352)
+    rows = [np.append(values_of(n).numpy(), np.zeros(blocks * 352 - SIZE, np.float32)) for n in range(RANKS)]
+    rows = [each.reshape(blocks, 352) for each in rows]
+    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
+    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
+    total = quantise.dequantise(sums, codes, RANKS).reshape(-1)[:SIZE]
+    for one in found:
+        assert one["sum"].tobytes() == total.tobytes()
+        assert one["mean"].tobytes() == (total / np.float32(RANKS)).tobytes()
+        assert (one["metrics"]["by_switch"], one["metrics"]["by_ring"]) == (2, {})
+
+
+def one_without(address: str, ports: list[int]) -> str:
+    if int(os.environ["RANK"]) == 0:
+        open_group(address, ports)
+    else:
+        dist.init_process_group("dlcp")
+    try:
+        dist.all_reduce(values_of(0))
+    except MismatchError as error:
+        return str(error)
+    return "no error"
+
+
+def test_a_rank_that_asks_no_switch_is_named() -> None:
+    with Relay(RANKS) as relay:
+        text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
+        found = ranks.run(one_without, RANKS, backend=None, address=text, ports=relay.worker_ports())
+    assert all("all_reduce" in text for text in found), found

@@ -1,0 +1,191 @@
+"""All-reduces by a switch that adds, of ranks that agree over their sessions: sums, and every way back to the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation import quantise
+from dlcp.transport.aggregation import reducer as module
+from dlcp.transport.aggregation.address import SwitchAddress
+from dlcp.transport.aggregation.reducer import SwitchReducer
+from dlcp.transport.settings import Settings
+from tests.support.aggregation_relay import HOST, Relay
+from tests.support.ranks import World
+
+RANKS = 3
+Arrays = list[np.ndarray[Any, Any]]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(module, "PROBE_GIVE_UP_S", 0.1)
+    monkeypatch.setattr(module, "RETRANSMIT_S", 0.003)
+    monkeypatch.setattr(module, "_FIRST_REST", 1)
+
+
+class Bed:
+    """Ranks with a reducer each, and the switch that they ask."""
+
+    def __init__(self, world: World, relay: Relay) -> None:
+        self.world, self.relay = world, relay
+        self.groups = world.open()
+        ports = relay.worker_ports()
+        request = relay.request
+        text = f"switch://{HOST}:{relay.port}?job={request.job}&slots={request.slots}&lanes={request.lanes}&port="
+        self.reducers = [
+            SwitchReducer(SwitchAddress.parse(f"{text}{port}"), n, RANKS) for n, port in enumerate(ports)
+        ]
+
+    def all_reduce(self, inputs: Arrays, *, average: bool = False) -> Arrays:
+        results = [values.copy() for values in inputs]
+        self.world.each(
+            self.groups,
+            lambda group: self.reducers[group.rank].all_reduce(
+                group, results[group.rank], average=average, call={}
+            ),
+        )
+        return results
+
+    def ring(self, inputs: Arrays) -> Arrays:
+        """The same by the group alone: what a fall-back has to give, bit for bit."""
+        from dlcp.transport.communicator import DataType, Span
+
+        results = [values.copy() for values in inputs]
+        self.world.each(
+            self.groups, lambda group: group.all_reduce(Span.of(results[group.rank]), DataType.f32).wait()
+        )
+        return results
+
+    def counted(self) -> tuple[int, dict[str, int]]:
+        """How many by the switch, and by the ring; the same on all ranks."""
+        found = [reducer.account.snapshot() for reducer in self.reducers]
+        assert all(
+            (f["by_switch"], f["by_ring"]) == (found[0]["by_switch"], found[0]["by_ring"]) for f in found
+        )
+        return found[0]["by_switch"], found[0]["by_ring"]
+
+
+@contextmanager
+def bed(**relay: int) -> Iterator[Bed]:
+    with World(RANKS) as world, Relay(RANKS, **relay) as switch:
+        yield Bed(world, switch)
+
+
+def inputs_of(seed: int, size: int = 5000) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return [
+        (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 4)).astype(np.float32) for _ in range(RANKS)
+    ]
+
+
+def rule(inputs: Arrays, lanes: int) -> np.ndarray[Any, Any]:
+    """The fixed-point sum by quantise.py."""
+    blocks = -(-inputs[0].size // lanes)
+    rows = [
+        np.append(v, np.zeros(blocks * lanes - v.size, np.float32)).reshape(blocks, lanes) for v in inputs
+    ]
+    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
+    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
+    return quantise.dequantise(sums, codes, RANKS).reshape(-1)[: inputs[0].size]
+
+
+def same(found: Arrays, wanted: Arrays) -> None:
+    assert [f.tobytes() == w.tobytes() for f, w in zip(found, wanted, strict=True)] == [True] * RANKS
+
+
+def test_sums_and_averages_are_the_fixed_point_rules() -> None:
+    with bed(lanes=64, slots=32) as at:
+        for turn in range(3):
+            inputs = inputs_of(turn)
+            same(at.all_reduce(inputs), [rule(inputs, 64)] * RANKS)
+        inputs = inputs_of(9)
+        same(at.all_reduce(inputs, average=True), [rule(inputs, 64) / np.float32(RANKS)] * RANKS)
+        assert at.counted() == (4, {})
+
+
+def test_a_switch_without_the_program_is_a_ring_and_asked_again_later() -> None:
+    with bed() as at:
+        at.relay.works = False
+        inputs = inputs_of(1)
+        ring = at.ring(inputs)
+        same(at.all_reduce(inputs), ring)
+        at.relay.works = True
+        same(at.all_reduce(inputs), ring)
+        assert at.counted() == (0, {"no_switch": 1, "resting": 1})
+        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        assert at.counted()[0] == 1
+
+
+def lose_of_worker(worker: int, after: int) -> Callable[[int, bytes], bool]:
+    """Loses what a worker sends after so many packets: it alone misses what the others may have."""
+    left = [after]
+
+    def take(sender: int, _payload: bytes) -> bool:
+        if sender == worker:
+            left[0] -= 1
+        return sender != worker or left[0] >= 0
+
+    return take
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
+    """In mid-collective one rank is cut off, and the switch may restart: all take the ring, then the switch again."""
+    with bed() as at:
+        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        at.relay.take = lose_of_worker(1, 70)
+        inputs = inputs_of(1)
+        ring = at.ring(inputs)
+        same(at.all_reduce(inputs), ring)
+        if restarts:
+            at.relay.reboot()
+        at.relay.take = lambda _worker, _payload: True
+        same(at.all_reduce(inputs), ring)
+        assert at.counted() == (1, {"gave_up": 1, "resting": 1})
+        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        assert at.counted()[0] == 2
+
+
+def test_slots_that_another_run_left_collecting_are_a_ring() -> None:
+    """A run was killed in mid-collective, and this one has its generation: a collision, never a wrong sum."""
+    with bed() as before:
+        same(before.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        before.relay.take = lose_of_worker(1, 70)
+        before.all_reduce(inputs_of(1))
+        before.relay.take = lambda _worker, _payload: True
+        for reducer in before.reducers:  # as a new process: it knows nothing of the old one
+            reducer._run, reducer._left, reducer._rest = 0, None, 0
+        inputs = inputs_of(2)
+        same(before.all_reduce(inputs), before.ring(inputs))
+        assert before.counted() == (1, {"gave_up": 1, "no_switch": 1})
+
+
+def test_values_that_are_not_finite_take_the_ring() -> None:
+    with bed() as at:
+        inputs = inputs_of(1)
+        inputs[1][17] = np.inf
+        same(at.all_reduce(inputs), at.ring(inputs))
+        assert at.counted() == (0, {"not_finite": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("10.0.0.1:5", "accepted: IPv4 address and port"),
+        ("switch://10.0.0.1", "accepted: IPv4 address and port"),
+        ("switch://[::1]:5", "accepted: IPv4 address and port"),
+        ("switch://10.0.0.1:5?lanes=33", "accepted: multiples of 32"),
+        ("switch://10.0.0.1:5?lanes=384", "accepted: an integer from 32 to 352"),
+        ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, slots"),
+    ],
+)
+def test_setting_names_what_is_wrong(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        Settings(aggregation=text)
