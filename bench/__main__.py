@@ -34,6 +34,7 @@ MODULES = {
     "all_reduce_loss": "collectives.lossy_link",
     "all_reduce_shared": "collectives.beside_tcp",
     "all_reduce_fabric": "collectives.switched",
+    "all_reduce_switch": "collectives.adding_switch",
     "all_reduce_hosts": "collectives.several_hosts",
     "low_bits": "collectives.low_bits",
     "shared_memory": "collectives.one_host",
@@ -50,6 +51,7 @@ MODULES = {
     "faults": "faults",
     "simulator": "simulator",
     "software_switch": "software_switch",
+    "adding_rate": "adding_rate",
     "dpdk": "dpdk",
 }
 

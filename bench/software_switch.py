@@ -97,6 +97,11 @@ class Cables:
         """Words before a command that is to run where the switch is."""
         return self._in(self._names[2])
 
+    @property
+    def sender(self) -> list[str]:
+        """The same, where frames come from."""
+        return self._in(self._names[0])
+
     def load(self, frame_bytes: int, kpps: float, seconds: float, cpu_s: Callable[[], float]) -> Passed:
         """Sends, and counts what arrives at the far interface."""
         counter = [*self._in(self._names[1]), "cat", "/sys/class/net/eth0/statistics/rx_packets"]
