@@ -492,7 +492,7 @@ class AggregationSlots:
     def process(self, frame: bytes, port: int) -> tuple[str, list[tuple[int, bytes]]]: ...
     def counts(self) -> list[dict[str, Any]]: ...
 
-def aggregation_exponent_codes(address: int, count: int, lanes: int, codes: int) -> None: ...
+def aggregation_exponent_codes(address: int, count: int, per_block: int, codes: int) -> None: ...
 
 class AggregationEndpoint:
     sent_blocks: int
@@ -516,6 +516,7 @@ class AggregationEndpoint:
         count: int,
         codes: int,
         out: int,
+        width: int,
         divisor: float,
         run: int,
         position: int,

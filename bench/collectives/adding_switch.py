@@ -1,10 +1,10 @@
 """All-reduces that a software switch adds up, beside the ring through the same switch.
 
-Four ranks on one switch; each host's link carries a tensor once in each direction, and in a ring 2 (n - 1) / n times.
-So the switch's time can be 1 / 1.5 of the ring's where both fill the line, less where the ring does not. Nothing can be
-faster with 32 bits per value: `least` is what packets of 352 values with their headers take of the line.
+Four ranks on one switch; each host's link carries a tensor once in each direction, and in a ring 2 (n - 1) / n = 1.5
+times. So with 32 bits per value the switch can take 1 / 1.5 of the ring's time where both fill the line: less only where
+the ring does not fill it, or with fewer bits per value. `least` is what packets of 352 lanes take of the line.
 
-On few cores the processors are the limit at high rates, since switch and ranks share them: the same at lower rates.
+On few cores the processors are the limit at high rates, since switch and ranks share them: the same at a lower rate.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.collectives.compare import KIB, MIB, Comparison, size_words
+from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import DLCP, Backend, Place, Ranks
-from bench.report import Figure, Report, in_turn
+from bench.report import Report, in_turn
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.network import host_mac
 from dlcp.lab.switched_lab import SwitchedLab
 
-SUMMARY = "64 MB among 4 ranks through a software switch that adds, and by the ring through it"
+SUMMARY = "all-reduces of 4 ranks through a software switch that adds, and by the ring through it"
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 RANKS = 4
-RATES_BPS = (200_000_000, 1_000_000_000)
-SIZES = [1 * MIB, 64 * MIB]
-LARGE = SIZES[-1]
+# Rate and size: at the lower rate the line is the limit, at the higher one the processors.
+CASES = ((200_000_000, 16 * MIB), (1_000_000_000, 64 * MIB))
 AT_MOST = 0.6
 LANES, SLOTS, JOB, PORT = 352, 512, 7, 53701
 HUB = "10.78.0.254"
 _FRAME_BYTES = (
     14 + 20 + 8 + 36 + 4 * LANES + 24
 )  # with preamble, checksum and gap, which the switch's rates count
+_RING_PAYLOAD_BYTES, _RING_FRAME_BYTES = 1500 - 28 - 80, 1500 + 14 + 24
 
-SWITCH = Backend(
-    "dlcp, switch",
-    "dlcp",
-    {
-        "DLCP_SHM": "0",
-        "DLCP_AGGREGATION": f"switch://{HUB}:{PORT}?job={JOB}&slots={SLOTS}&lanes={LANES}&min_bytes={64 * KIB}",
-    },
-)
+
+def _switch(label: str, bits: int) -> Backend:
+    words = f"job={JOB}&slots={SLOTS}&lanes={LANES}&min_bytes={64 * KIB}&bits={bits}"
+    return Backend(label, "dlcp", {"DLCP_SHM": "0", "DLCP_AGGREGATION": f"switch://{HUB}:{PORT}?{words}"})
+
+
+SWITCH, SWITCH_16 = _switch("dlcp, switch", 32), _switch("dlcp, switch, 16 bits", 16)
+BACKENDS = (DLCP, SWITCH, SWITCH_16)
 
 
 def jobs(fabric: Fabric) -> str:
@@ -68,45 +68,56 @@ def time_and_count(
 
 
 def run(*, quick: bool) -> Report:
-    repeats, seconds = (1, 2.0) if quick else (3, 4.0)
+    repeats, seconds = (1, 1.0) if quick else (3, 2.0)
     report = Report("all_reduce_switch", {"ranks": RANKS, "repeats": repeats, "seconds each": seconds})
-    for rate_bps in RATES_BPS:
-        _run_at(rate_bps, repeats, seconds, report)
+    for rate_bps, nbytes in CASES:
+        _run_at(rate_bps, nbytes, repeats, seconds, report)
     return report
 
 
-def _run_at(rate_bps: int, repeats: int, seconds: float, report: Report) -> None:
+def _run_at(rate_bps: int, nbytes: int, repeats: int, seconds: float, report: Report) -> None:
     words = f"{rate_bps // 10**6} Mbit/s"
     fabric = Fabric(leaves=1, hosts_per_leaf=RANKS, host_rate_bps=rate_bps)
     found = Comparison()
     counts: list[dict[str, Any]] = []
     with Ranks() as ranks, SwitchedLab(fabric) as bed:
         place = Place(tuple(bed.namespace(host) for host in range(RANKS)), bed.addresses[0], INTERFACE)
-
         with bed.switches.control("l0") as control:  # type: ignore[attr-defined]
             control.set_jobs(jobs(fabric))
 
         def measure(backend: Backend) -> list[list[Timing]]:
-            told = ranks.run(time_and_count, place, backend, SIZES, seconds, INTERFACE)
-            if backend is SWITCH:
-                counts.append(told[0][1])
+            told = ranks.run(time_and_count, place, backend, [nbytes], seconds, INTERFACE)
+            counts.extend(count for _, count in told[:1] if count is not None)
             return [timings for timings, _ in told]
 
-        for name, worlds in in_turn(repeats, {b.label: b for b in (DLCP, SWITCH)}, measure).items():
+        for label, worlds in in_turn(repeats, {each.label: each for each in BACKENDS}, measure).items():
             for timings in worlds:
-                found.add(DLCP if name == DLCP.label else SWITCH, words, timings)
+                found.add(next(each for each in BACKENDS if each.label == label), words, timings)
         with bed.switches.control("l0") as control:  # type: ignore[attr-defined]
             outcomes = control.status()["aggregation"][0]["outcomes"]
     part = found.report("", {}, f"{words}: all-reduce of f32, slowest rank: median (lowest–highest)")
     report.tables += part.tables
     report.notes += part.notes
-    least = LARGE / (4 * LANES) * _FRAME_BYTES * 8 / rate_bps
-    ratio = found.ratio(SWITCH, DLCP, words, LARGE, lambda sample: sample.time_s(50))
-    took = found.figure(SWITCH, words, LARGE, lambda sample: sample.time_s(50) / least)
-    report.at_most(AT_MOST, f"{words}, {size_words(LARGE)}: time by the switch / by the ring", ratio)
-    report.notes.append(
-        f"{words}: {size_words(LARGE)} by the switch take {took.show(2)} of the line's least time"
+    least = {
+        DLCP: 2 * (RANKS - 1) / RANKS * nbytes / _RING_PAYLOAD_BYTES * _RING_FRAME_BYTES * 8 / rate_bps,
+        SWITCH: nbytes / (4 * LANES) * _FRAME_BYTES * 8 / rate_bps,
+    }
+    least[SWITCH_16] = least[SWITCH] / 2
+
+    def time_s(sample: Sample) -> float:
+        return sample.time_s(50)
+
+    what = f"{words}, {size_words(nbytes)}"
+    report.at_most(
+        AT_MOST, f"{what}: time by the switch / by the ring", found.ratio(SWITCH, DLCP, words, nbytes, time_s)
     )
+    fewer = found.ratio(SWITCH_16, DLCP, words, nbytes, time_s)
+    report.at_most(AT_MOST, f"{what}: the same with 16 bits per value", fewer)
+    for backend in BACKENDS:
+        took = found.figure(backend, words, nbytes, lambda sample, by=backend: sample.time_s(50) / least[by])
+        report.notes.append(f"{what}, {backend.label}: {took.show(2)} of the line's least time")
+    at_best = found.figure(SWITCH, words, nbytes, lambda sample: sample.time_s(50) / least[DLCP])
+    report.notes.append(f"{what}: time by the switch / of a ring that fills the line: {at_best.show(2)}")
     report.notes.append(f"{words}: {_told(counts)}; the switch counted {outcomes}")
 
 
@@ -114,7 +125,5 @@ def _told(counts: Sequence[dict[str, Any]]) -> str:
     by_switch = sum(each["by_switch"] for each in counts)
     by_ring = [each["by_ring"] for each in counts if each["by_ring"]]
     packets = {name: sum(each["packets"][name] for each in counts) for name in counts[0]["packets"]}
-    share = Figure.of([packets["repeated_packets"] / max(1, packets["sent_packets"])])
-    return (
-        f"{by_switch} collectives by the switch, {by_ring or 'none'} by the ring, {share.show(4)} sent again"
-    )
+    share = packets["repeated_packets"] / max(1, packets["sent_packets"])
+    return f"{by_switch} collectives by the switch, {by_ring or 'none'} by the ring, {share:.4f} of packets sent again"

@@ -23,39 +23,41 @@ public:
     virtual bool take(std::uint32_t block, const std::uint8_t* values) = 0;
 };
 
-// An all-reduce of float32 under agreed codes, one per block. `out` may not be `values`: they are needed until all
-// blocks are done.
+// An all-reduce of float32 under agreed codes, one per block, in fields of `width` bits. `out` may not be `values`: they
+// are needed until all blocks are done.
 class FloatBlocks final : public Blocks {
 public:
-    FloatBlocks(std::span<const float> values, std::span<const std::uint8_t> codes, std::uint32_t lanes,
-                std::uint32_t workers, float divisor, float* out)
+    FloatBlocks(std::span<const float> values, std::span<const std::uint8_t> codes, std::uint32_t width,
+                std::uint32_t lanes, std::uint32_t workers, float divisor, float* out)
         : values_(values),
           codes_(codes),
+          width_(width),
           lanes_(lanes),
-          bits_(value_bits(workers)),
+          bits_(value_bits(workers, width)),
           divisor_(divisor),
           out_(out) {}
 
     std::uint32_t count() const override { return static_cast<std::uint32_t>(codes_.size()); }
     std::uint8_t exponent(std::uint32_t block) const override { return codes_[block]; }
     void write(std::uint32_t block, std::uint8_t* values) const override {
-        quantise(part(block), codes_[block], bits_, lanes_, values);
+        quantise(part(block), codes_[block], bits_, width_, lanes_, values);
     }
     bool take(std::uint32_t block, const std::uint8_t* values) override {
-        dequantise(values, codes_[block], bits_, divisor_,
-                   {out_ + std::size_t{block} * lanes_, part(block).size()});
+        const std::span<float> sums(out_ + from(block), part(block).size());
+        dequantise(values, codes_[block], bits_, width_, lanes_, divisor_, sums);
         return true;
     }
 
 private:
+    std::size_t from(std::uint32_t block) const { return std::size_t{block} * values_per_block(lanes_, width_); }
     std::span<const float> part(std::uint32_t block) const {
-        const std::size_t from = std::size_t{block} * lanes_;
-        return values_.subspan(from, std::min<std::size_t>(lanes_, values_.size() - from));
+        const std::size_t most = values_per_block(lanes_, width_);
+        return values_.subspan(from(block), std::min(most, values_.size() - from(block)));
     }
 
     std::span<const float> values_;
     std::span<const std::uint8_t> codes_;
-    std::uint32_t lanes_;
+    std::uint32_t width_, lanes_;
     int bits_;
     float divisor_;
     float* out_;

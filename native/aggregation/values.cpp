@@ -19,13 +19,25 @@ std::uint8_t code_of(std::uint32_t largest_bits) {
     return static_cast<std::uint8_t>(std::max(exponent, 1 - code_bias) + code_bias);
 }
 
+// Adding and taking away 1.5 · 2^52 rounds to the nearest integer, halves to even, below 2^51.
+constexpr double round_to_integer = 6755399441055744.0;
+
+std::int32_t scaled(float value, double scale, double most) {
+    const bool finite = (std::bit_cast<std::uint32_t>(value) & infinity_bits) != infinity_bits;
+    const double wanted = (finite ? static_cast<double>(value) : 0.0) * scale;
+    const double clipped = std::min(std::max(wanted, -most), most);
+    return static_cast<std::int32_t>((clipped + round_to_integer) - round_to_integer);
+}
+
 }  // namespace
 
-int value_bits(std::uint32_t workers) { return 31 - std::bit_width(workers - 1); }
+int value_bits(std::uint32_t workers, std::uint32_t width) {
+    return static_cast<int>(width) - 1 - std::bit_width(workers - 1);
+}
 
-void exponent_codes(std::span<const float> values, std::uint32_t lanes, std::uint8_t* codes) {
-    for (std::size_t from = 0; from < values.size(); from += lanes) {
-        const auto block = values.subspan(from, std::min<std::size_t>(lanes, values.size() - from));
+void exponent_codes(std::span<const float> values, std::uint32_t per_block, std::uint8_t* codes) {
+    for (std::size_t from = 0; from < values.size(); from += per_block) {
+        const auto block = values.subspan(from, std::min<std::size_t>(per_block, values.size() - from));
         // Magnitudes compare as their bits do; infinity and NaN are above all finite ones.
         std::uint32_t largest = 0;
         for (const float value : block)
@@ -34,7 +46,7 @@ void exponent_codes(std::span<const float> values, std::uint32_t lanes, std::uin
     }
 }
 
-void quantise(std::span<const float> values, std::uint8_t code, int bits, std::uint32_t lanes,
+void quantise(std::span<const float> values, std::uint8_t code, int bits, std::uint32_t width, std::uint32_t lanes,
               std::uint8_t* packet) {
     if (code == code_zero || code == code_not_finite) {
         std::fill_n(packet, std::size_t{4} * lanes, std::uint8_t{0});
@@ -42,27 +54,40 @@ void quantise(std::span<const float> values, std::uint8_t code, int bits, std::u
     }
     const double scale = std::ldexp(1.0, bits + code_bias - code);
     const double most = std::ldexp(1.0, bits) - 1;
-    // Adding and taking away 1.5 · 2^52 rounds to the nearest integer, halves to even, below 2^51.
-    constexpr double round = 6755399441055744.0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const bool finite = (std::bit_cast<std::uint32_t>(values[i]) & infinity_bits) != infinity_bits;
-        const double scaled = (finite ? static_cast<double>(values[i]) : 0.0) * scale;
-        const double clipped = std::min(std::max(scaled, -most), most);
-        const auto integer = static_cast<std::int32_t>((clipped + round) - round);
-        write32(packet + 4 * i, static_cast<std::uint32_t>(integer));
+    const std::size_t first = std::min<std::size_t>(lanes, values.size());
+    for (std::size_t i = 0; i < first; ++i)
+        write32(packet + 4 * i, static_cast<std::uint32_t>(scaled(values[i], scale, most)));
+    std::fill_n(packet + 4 * first, 4 * (lanes - first), std::uint8_t{0});
+    // Further fields: the integers add up to one number, so a negative one below takes from the one above.
+    for (std::uint32_t shift = width; shift < 32; shift += width) {
+        const std::size_t from = std::size_t{lanes} * (shift / width);
+        if (from >= values.size()) return;
+        const auto part = values.subspan(from, std::min<std::size_t>(lanes, values.size() - from));
+        for (std::size_t i = 0; i < part.size(); ++i) {
+            const auto field = static_cast<std::uint32_t>(scaled(part[i], scale, most));
+            write32(packet + 4 * i, read32(packet + 4 * i) + (field << shift));
+        }
     }
-    for (std::size_t i = values.size(); i < lanes; ++i) write32(packet + 4 * i, 0);
 }
 
-void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, float divisor, std::span<float> out) {
+void dequantise(const std::uint8_t* packet, std::uint8_t code, int bits, std::uint32_t width, std::uint32_t lanes,
+                float divisor, std::span<float> out) {
     if (code == code_zero || code == code_not_finite) {
         std::fill(out.begin(), out.end(), code == code_zero ? 0.0F : std::nanf(""));
         return;
     }
     const double scale = std::ldexp(1.0, code - code_bias - bits);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto integer = static_cast<std::int32_t>(read32(packet + 4 * i));
-        out[i] = static_cast<float>(static_cast<double>(integer) * scale);
+    for (std::uint32_t shift = 0; shift < 32; shift += width) {
+        const std::size_t from = std::size_t{lanes} * (shift / width);
+        if (from >= out.size()) break;
+        const auto part = out.subspan(from, std::min<std::size_t>(lanes, out.size() - from));
+        // A field below that is negative has taken one from this: half a field more undoes it.
+        const std::uint32_t below = shift == 0 ? 0 : std::uint32_t{1} << (shift - 1);
+        const std::uint32_t up = 32 - width;
+        for (std::size_t i = 0; i < part.size(); ++i) {
+            const std::uint32_t word = (read32(packet + 4 * i) + below) >> shift << up;
+            part[i] = static_cast<float>(static_cast<double>(static_cast<std::int32_t>(word) >> up) * scale);
+        }
     }
     if (divisor == 1) return;
     for (float& value : out) value /= divisor;

@@ -66,10 +66,11 @@ private:
 
 // ---- a worker ----
 
-void exponent_codes(std::uintptr_t address, std::size_t count, std::uint32_t lanes, std::uintptr_t codes) {
-    if (!aggregation::is_lane_count(lanes)) raise("lanes is " + std::to_string(lanes));
+void exponent_codes(std::uintptr_t address, std::size_t count, std::uint32_t per_block, std::uintptr_t codes) {
+    if (per_block == 0) raise("per_block is 0");
     const nb::gil_scoped_release release;
-    aggregation::exponent_codes({memory_at<const float>(address), count}, lanes, memory_at<std::uint8_t>(codes));
+    aggregation::exponent_codes({memory_at<const float>(address), count}, per_block,
+                                memory_at<std::uint8_t>(codes));
 }
 
 // "done", or why not.
@@ -86,14 +87,16 @@ const char* text_of(AggregationEndpoint::End end) {
 std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 const char* all_reduce(AggregationEndpoint& self, std::uintptr_t values, std::size_t count, std::uintptr_t codes,
-                       std::uintptr_t out, float divisor, std::uint32_t run, std::uint64_t position,
-                       double give_up_s) {
+                       std::uintptr_t out, std::uint32_t width, float divisor, std::uint32_t run,
+                       std::uint64_t position, double give_up_s) {
+    if (!aggregation::is_width(width)) raise("width is " + std::to_string(width));
     const aggregation::WorkerSettings& settings = self.worker().settings();
-    const std::size_t blocks = (count + settings.lanes - 1) / settings.lanes;
+    const std::size_t per_block = aggregation::values_per_block(settings.lanes, width);
+    const std::size_t blocks = (count + per_block - 1) / per_block;
     const nb::gil_scoped_release release;
     aggregation::FloatBlocks task({memory_at<const float>(values), count},
-                                  {memory_at<const std::uint8_t>(codes), blocks}, settings.lanes, settings.workers,
-                                  divisor, memory_at<float>(out));
+                                  {memory_at<const std::uint8_t>(codes), blocks}, width, settings.lanes,
+                                  settings.workers, divisor, memory_at<float>(out));
     return text_of(self.run(task, run, position, in_ns(give_up_s)));
 }
 
@@ -125,8 +128,8 @@ nb::dict counters(const AggregationEndpoint& self) {
 }
 
 void bind_endpoint(nb::module_& m) {
-    m.def("aggregation_exponent_codes", &exponent_codes, nb::arg("address"), nb::arg("count"), nb::arg("lanes"),
-          nb::arg("codes"), "Writes the code of each block of float32, a byte each.");
+    m.def("aggregation_exponent_codes", &exponent_codes, nb::arg("address"), nb::arg("count"),
+          nb::arg("per_block"), nb::arg("codes"), "Writes the code of each block of float32, a byte each.");
     nb::class_<AggregationEndpoint>(m, "AggregationEndpoint")
         .def(
             "__init__",
@@ -150,7 +153,7 @@ void bind_endpoint(nb::module_& m) {
             nb::arg("job"), nb::arg("generation"), nb::arg("worker"), nb::arg("workers"), nb::arg("slots"),
             nb::arg("lanes"), nb::arg("retransmit_s"), nb::arg("bind"), nb::arg("hub"))
         .def("all_reduce", &all_reduce, nb::arg("values"), nb::arg("count"), nb::arg("codes"), nb::arg("out"),
-             nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
+             nb::arg("width"), nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("probe", &probe, nb::arg("seed"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("drain", &drain, nb::arg("exponents"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("stop", &AggregationEndpoint::stop)

@@ -41,6 +41,9 @@ AggregationEndpoint::AggregationEndpoint(const aggregation::WorkerSettings& sett
     // Beyond net.core.rmem_max where that is allowed.
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes) != 0)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
+    // A switch does not add fragments. What is too long for the way is lost, and given up.
+    const int whole = IP_PMTUDISC_DO;
+    setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof whole);
     const sockaddr_in own = socket_address(bind);
     if (::bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
         fail("aggregation: binding its UDP port");

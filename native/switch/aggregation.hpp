@@ -128,7 +128,7 @@ private:
     bool answer_arp(std::uint16_t port, std::span<const std::uint8_t> frame);
 
     std::vector<Table> tables_;
-    std::array<std::uint8_t, 2048> out_{};
+    std::array<std::uint8_t, 9216> out_{};
     std::size_t out_bytes_ = 0;
     std::uint64_t payload_sum_ = 0;  // of the UDP payload in out_, for checksums
     std::uint64_t foreign_ = 0;

@@ -17,7 +17,7 @@ import numpy.typing as npt
 MAGIC = 0x444C4341  # "DLCA"
 VERSION = 1
 LANES = 32  # values per packet of the P4 program, and the unit of what other switches have
-MAX_LANES = 352  # in a frame of 1500 bytes
+MAX_LANES = 2208  # in a jumbo frame of 9000 bytes; 352 in one of 1500
 HEADER_BYTES = 36
 PACKET_BYTES = HEADER_BYTES + 4 * LANES
 MAX_WORKERS = 32  # bits of the bitmap

@@ -44,9 +44,9 @@ def in_blocks(values: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
     return rows
 
 
-def value_bits(workers: int) -> int:
-    """k: so many bits below the exponent, so that `workers` times 2^k − 1 fits into 31 bits."""
-    return 31 - (workers - 1).bit_length()
+def value_bits(workers: int, width: int = 32) -> int:
+    """k: so many bits below the exponent, so that `workers` times 2^k − 1 and a sign fit into `width` bits."""
+    return width - 1 - (workers - 1).bit_length()
 
 
 def exponent_codes(blocks: Floats) -> Values:
@@ -58,18 +58,18 @@ def exponent_codes(blocks: Floats) -> Values:
     return np.where(np.isfinite(largest), codes, CODE_NOT_FINITE).astype(np.int32)
 
 
-def quantise(blocks: Floats, codes: Values, workers: int) -> Values:
+def quantise(blocks: Floats, codes: Values, workers: int, width: int = 32) -> Values:
     """Rows as integers under agreed exponents, one per row. What is not finite is sent as 0."""
-    bits = value_bits(workers)
+    bits = value_bits(workers, width)
     zeros = (codes == CODE_ZERO) | (codes == CODE_NOT_FINITE)
     finite = np.where(np.isfinite(blocks) & ~zeros[:, None], blocks, 0).astype(np.float64)
     scaled = np.rint(np.ldexp(finite, (bits + _CODE_BIAS - codes)[:, None]))
     return np.clip(scaled, -(2**bits) + 1, 2**bits - 1).astype(np.int32)
 
 
-def dequantise(values: Values, codes: Values, workers: int) -> Floats:
+def dequantise(values: Values, codes: Values, workers: int, width: int = 32) -> Floats:
     """What rows of integers stand for, rounded to float32: the same on every host."""
-    scaled = np.ldexp(values.astype(np.float64), (codes - _CODE_BIAS - value_bits(workers))[:, None])
+    scaled = np.ldexp(values.astype(np.float64), (codes - _CODE_BIAS - value_bits(workers, width))[:, None])
     scaled[codes == CODE_ZERO] = 0
     scaled[codes == CODE_NOT_FINITE] = np.nan
     with np.errstate(over="ignore"):  # a sum beyond float32 is infinite, as in any sum

@@ -26,7 +26,10 @@ class SwitchAddress:
     """+1 for a run after one that was killed, as the switch is told."""
     slots: int = 128
     lanes: int = LANE_UNIT
-    """Values per packet; the P4 program has 32."""
+    """Of a packet, as the switch has them; the P4 program has 32."""
+    bits: int = 32
+    """Of a value on the way: 32, or 16 or 8, of which a lane carries two or four. The sum of n ranks keeps
+    bits - 1 - ceil(log2 n) bits of each value, counted from the largest of its block."""
     port: int = 0
     """This rank's UDP port, as the switch was told; 0: that of the hub."""
     min_bytes: int = 1 << 20
@@ -50,6 +53,7 @@ class SwitchAddress:
             "generation": (0, 2**16 - 1),
             "slots": (2, 2**16 - 1),
             "lanes": (LANE_UNIT, _native.AGGREGATION_MAX_LANES),
+            "bits": (8, 32),
             "port": (1, 2**16 - 1),
             "min_bytes": (4, 2**62),
         }
@@ -65,11 +69,18 @@ class SwitchAddress:
                     f"aggregation has {name}={value}; accepted: an integer from {least} to {most}"
                 )
             values[name] = int(value)
+        if values.get("bits", 32) not in (8, 16, 32):
+            raise SettingsError(f"aggregation has bits={values['bits']}; accepted: 32, 16, 8")
         if values.get("lanes", LANE_UNIT) % LANE_UNIT:
             raise SettingsError(
                 f"aggregation has lanes={values['lanes']}; accepted: multiples of {LANE_UNIT}"
             )
         return cls(host=host, hub_port=port, **values)
+
+    @property
+    def block_values(self) -> int:
+        """Values per packet."""
+        return self.lanes * (32 // self.bits)
 
     @property
     def own_port(self) -> int:

@@ -29,6 +29,7 @@ from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.local_memory import copy
+from dlcp.transport.logger import RankLogger
 from dlcp.transport.span import Span
 
 MAX_WORKERS = 32
@@ -61,7 +62,8 @@ class SwitchReducer:
     def __init__(self, address: SwitchAddress, rank: int, size: int) -> None:
         self.address = address
         self.account = AggregationAccount()
-        self._size = size
+        self._rank, self._size = rank, size
+        self._has_said = False
         try:
             self._endpoint = _native.AggregationEndpoint(
                 address.job,
@@ -113,14 +115,14 @@ class SwitchReducer:
         if self._rest > 0:
             self._rest -= 1
             return "resting"
-        codes = np.empty(-(-values.size // self.address.lanes), np.uint8)
-        _native.aggregation_exponent_codes(
-            values.ctypes.data, values.size, self.address.lanes, codes.ctypes.data
-        )
+        block_values = self.address.block_values
+        codes = np.empty(-(-values.size // block_values), np.uint8)
+        _native.aggregation_exponent_codes(values.ctypes.data, values.size, block_values, codes.ctypes.data)
         control.all_reduce(Span.of(codes), DataType.u8, Reduction.MAX, **call).wait()
         if codes.max(initial=0) == _CODE_NOT_FINITE:
             return "not_finite"
         if not self._is_ready(control, call):
+            self._say_no_switch()
             self._begin_rest()
             return "no_switch"
         sums = np.empty_like(values)
@@ -129,6 +131,7 @@ class SwitchReducer:
             values.size,
             codes.ctypes.data,
             sums.ctypes.data,
+            self.address.bits,
             float(self._size) if average else 1.0,
             self._run,
             self._position,
@@ -141,6 +144,17 @@ class SwitchReducer:
         else:
             self._begin_rest()
         return reason
+
+    def _say_no_switch(self) -> None:
+        if self._rank == 0 and not self._has_said:
+            self._has_said = True
+            at = self.address
+            RankLogger(0).warning(
+                "the switch behind %s:%d does not add for job %d: the ring sums. Does it run the program, has it these "
+                "ranks as workers, with generation %d, %d slots and %d lanes? A job that was killed needs the next "
+                "generation, there and here",
+                *(at.host, at.hub_port, at.job, at.generation, at.slots, at.lanes),
+            )
 
     def _begin_rest(self) -> None:
         self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, _LAST_REST)

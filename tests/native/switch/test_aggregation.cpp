@@ -95,7 +95,7 @@ TEST_CASE("aggregation: outcomes and results are those of the golden vectors") {
 TEST_CASE("aggregation: a configuration that cannot be is refused with what is wrong") {
     std::vector<AggregationJob> bad = jobs();
     bad[0].lanes = 40;
-    CHECK(validate(bad, 8) == "job 7: lanes is 40; accepted: multiples of 32 up to 352");
+    CHECK(validate(bad, 8) == "job 7: lanes is 40; accepted: multiples of 32 up to 2208");
     bad = jobs();
     bad[1].job = 7;
     CHECK(validate(bad, 8) == "job 7: it is there twice; accepted: once");

@@ -136,7 +136,7 @@ def test_what_only_the_software_switch_can_is_refused_by_the_program() -> None:
         ({"hub": {**TABLE["hub"], "mac": "02-00"}}, "job.hub.mac is '02-00'"),  # type: ignore[dict-item]
         ({"hub": {**TABLE["hub"], "ip": "10.0.0.1"}}, "10.0.0.1:5000 is there twice"),  # type: ignore[dict-item]
         ({"hub": {**TABLE["hub"], "ip": "10.0.0.1", "udp_port": 1}}, "accepted: an address of its own"),  # type: ignore[dict-item]
-        ({"lanes": 48}, "job.lanes is 48; accepted: multiples of 32 up to 352"),
+        ({"lanes": 48}, "job.lanes is 48; accepted: multiples of 32 up to 2208"),
         ({"slots": 4096}, "job.slots is 4096; accepted: an integer from 2 to 2048"),
     ],
 )

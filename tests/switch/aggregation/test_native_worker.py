@@ -59,14 +59,19 @@ def agreed_codes(inputs: list[np.ndarray], lanes: int) -> np.ndarray:
 
 
 def all_reduce(
-    workers: list[Endpoint], inputs: list[np.ndarray], lanes: int, position: int, give_up_s: float = 5.0
+    workers: list[Endpoint],
+    inputs: list[np.ndarray],
+    lanes: int,
+    position: int,
+    give_up_s: float = 5.0,
+    width: int = 32,
 ) -> tuple[list[str], list[np.ndarray]]:
-    codes = agreed_codes(inputs, lanes)
+    codes = agreed_codes(inputs, lanes * (32 // width))
     outs = [np.full(values.size, np.nan, np.float32) for values in inputs]
     ends = at_once(
         [
             lambda w=worker, v=values, o=out: w.all_reduce(
-                v.ctypes.data, v.size, codes.ctypes.data, o.ctypes.data, 1.0, 5, position, give_up_s
+                v.ctypes.data, v.size, codes.ctypes.data, o.ctypes.data, width, 1.0, 5, position, give_up_s
             )
             for worker, values, out in zip(workers, inputs, outs, strict=True)
         ]
@@ -74,16 +79,17 @@ def all_reduce(
     return ends, outs
 
 
-def expected(inputs: list[np.ndarray], lanes: int) -> np.ndarray:
-    """By quantise.py, whose rows are of 32: a row here is as many of them as `lanes` holds."""
+def expected(inputs: list[np.ndarray], lanes: int, width: int = 32) -> np.ndarray:
+    """By quantise.py, whose rows are blocks."""
+    lanes *= 32 // width
     blocks = -(-inputs[0].size // lanes)
     rows = [
         np.resize(np.append(v, np.zeros(blocks * lanes - v.size, np.float32)), (blocks, lanes))
         for v in inputs
     ]
     codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    total = sum(quantise.quantise(each, codes, len(inputs)) for each in rows)
-    return quantise.dequantise(total, codes, len(inputs)).reshape(-1)[: inputs[0].size]
+    total = sum(quantise.quantise(each, codes, len(inputs), width) for each in rows)
+    return quantise.dequantise(total, codes, len(inputs), width).reshape(-1)[: inputs[0].size]
 
 
 def some_values(rng: np.random.Generator, size: int) -> np.ndarray:
@@ -93,16 +99,19 @@ def some_values(rng: np.random.Generator, size: int) -> np.ndarray:
     return values.astype(np.float32)
 
 
-@pytest.mark.parametrize(("workers", "lanes"), [(1, 32), (3, 32), (4, 352)])
-def test_sum_is_the_fixed_point_rules(workers: int, lanes: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "lanes", "width"),
+    [(1, 32, 32), (3, 32, 32), (4, 352, 32), (3, 64, 16), (4, 32, 8), (9, 32, 8)],
+)
+def test_sum_is_the_fixed_point_rules(workers: int, lanes: int, width: int) -> None:
     rng = np.random.default_rng(lanes)
     inputs = [some_values(rng, 6001) for _ in range(workers)]
     with Relay(workers, lanes=lanes) as relay:
         sends = endpoints(relay)
         assert at_once([lambda w=w: w.probe(99, 5, 0, 5.0) for w in sends]) == ["done"] * workers
-        ends, outs = all_reduce(sends, inputs, lanes, relay.request.slots)
+        ends, outs = all_reduce(sends, inputs, lanes, relay.request.slots, width=width)
     assert ends == ["done"] * workers
-    want = expected(inputs, lanes).tobytes()
+    want = expected(inputs, lanes, width).tobytes()
     assert [out.tobytes() == want for out in outs] == [True] * workers
 
 
