@@ -1,8 +1,8 @@
 """All-reduces that a software switch adds up, beside the ring through the same switch.
 
 Four ranks on one switch; each host's link carries a tensor once in each direction, and in a ring 2 (n - 1) / n = 1.5
-times. So with 32 bits per value the switch can take 1 / 1.5 of the ring's time where both fill the line: less only where
-the ring does not fill it, or with fewer bits per value. `least` is what packets of 352 lanes take of the line.
+times. So with 32 bits per value the switch can take 1 / 1.5 of the ring's time where both fill the line. It takes less
+only where the ring does not fill it, or with fewer bits per value.
 
 On few cores the processors are the limit at high rates, since switch and ranks share them: the same at a lower rate.
 """

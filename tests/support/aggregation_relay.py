@@ -1,4 +1,4 @@
-"""A switch that adds, on loopback: the compiled slots behind a UDP socket, in a thread.
+"""A switch that adds, on loopback, behind a UDP socket in a thread: the software switch's slots, or the P4 program.
 
 What a worker sends to the hub's address becomes the frame that its switch port would see; what the slots answer goes
 back as datagrams. `take` may lose a packet, and `reboot` forgets every slot.
@@ -13,17 +13,30 @@ from collections.abc import Callable
 from typing import Self
 
 from dlcp import _native
-from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, Participant
+from dlcp.switch.aggregation.entries import (
+    NO_PORT,
+    JobRequest,
+    Participant,
+    bridge_entries,
+    job_entries,
+    place_jobs,
+)
 from dlcp.switch.software.native_jobs import to_native
-from tests.support.aggregation_network import udp_frame
+from tests.support.aggregation_network import InterpretedSwitch, udp_frame
+from tests.support.bmv2 import Program
 
 HOST = "127.0.0.1"
 
 
 class Relay:
-    """A context manager. `request` says the job; its workers' UDP ports are free ones of this host."""
+    """A context manager. `request` says the job; its workers' UDP ports are free ones of this host.
 
-    def __init__(self, workers: int, *, slots: int = 16, lanes: int = 32, job: int = 7) -> None:
+    program: the P4 program that adds; None: the software switch's slots.
+    """
+
+    def __init__(
+        self, workers: int, *, slots: int = 16, lanes: int = 32, job: int = 7, program: Program | None = None
+    ) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((HOST, 0))
         self._socket.settimeout(0.05)
@@ -32,17 +45,32 @@ class Relay:
             Participant(number, f"02:00:00:00:00:{number + 1:02x}", HOST, _free_port())
             for number in range(workers)
         )
-        self.hub = Participant(NO_PORT, "02:00:00:00:01:00", "127.0.0.2", self.port)
+        self._program = program
+        self.hub = Participant(
+            NO_PORT if program is None else workers, "02:00:00:00:01:00", "127.0.0.2", self.port
+        )
         self.request = JobRequest(job, places, self.hub, slots=slots, lanes=lanes)
         self.take: Callable[[int, bytes], bool] = lambda _worker, _payload: True
         self.works = True
+        self._process: Callable[[bytes, int], list[tuple[int, bytes]]]
         self.reboot()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def reboot(self) -> None:
         """Every slot is free, as after a restart."""
-        self.slots = _native.AggregationSlots(to_native([self.request]))
+        if self._program is None:
+            slots = _native.AggregationSlots(to_native([self.request]))
+            self._process = lambda frame, port: slots.process(frame, port)[1]
+            return
+        switch = InterpretedSwitch(self._program)
+        switch.write(
+            [
+                *job_entries(place_jobs([self.request])[0]),
+                *bridge_entries({self.hub.mac_number: self.hub.port}),
+            ]
+        )
+        self._process = switch.process
 
     def worker_ports(self) -> list[int]:
         """Where the workers' sockets are to be bound."""
@@ -67,8 +95,7 @@ class Relay:
             worker = numbers.get(port)
             if worker is None or not self.works or not self.take(worker.port, payload):
                 continue
-            _, frames = self.slots.process(udp_frame(worker, self.hub, payload), worker.port)
-            for _, frame in frames:
+            for _, frame in self._process(udp_frame(worker, self.hub, payload), worker.port):
                 to = int.from_bytes(frame[36:38], "big")
                 if to != self.port:
                     with contextlib.suppress(OSError):

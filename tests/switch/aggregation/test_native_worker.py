@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from dlcp import _native
 from dlcp.switch.aggregation import quantise
 from tests.support.aggregation_relay import Relay
+from tests.support.bmv2 import Program
 
 LOOPBACK = 0x7F000001
 Endpoint = _native.AggregationEndpoint
@@ -113,6 +115,28 @@ def test_sum_is_the_fixed_point_rules(workers: int, lanes: int, width: int) -> N
     assert ends == ["done"] * workers
     want = expected(inputs, lanes, width).tobytes()
     assert [out.tobytes() == want for out in outs] == [True] * workers
+
+
+def test_the_p4_program_adds_for_it_too(repository: Path) -> None:
+    """As compiled, in the interpreter: the probe, float sums of 32 and of 8 bits, and a drain."""
+    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    inputs = [some_values(np.random.default_rng(n), 32 * 12) for n in range(3)]
+    with Relay(3, slots=4, program=program) as relay:
+        sends = endpoints(relay)
+        assert at_once([lambda w=w: w.probe(99, 5, 0, 10.0) for w in sends]) == ["done"] * 3
+        for position, width in ((4, 32), (16, 8)):
+            ends, outs = all_reduce(sends, inputs, 32, position, 10.0, width)
+            assert ends == ["done"] * 3
+            assert {out.tobytes() for out in outs} == {expected(inputs, 32, width).tobytes()}
+        relay.take = lambda worker, _payload: worker == 0
+        codes = agreed_codes(inputs, 32)
+        assert "gave_up" in all_reduce(sends, inputs, 32, 19, 0.05)[0]
+        relay.take = lambda _worker, _payload: True
+        sent = max(worker.sent_blocks for worker in sends)
+        assert at_once([lambda w=w: w.drain(bytes(codes[:sent]), 5, 19, 10.0) for w in sends]) == ["done"] * 3
+        ends, outs = all_reduce(sends, inputs, 32, 31, 10.0)
+    assert ends == ["done"] * 3
+    assert {out.tobytes() for out in outs} == {expected(inputs, 32).tobytes()}
 
 
 def test_losses_change_no_bit() -> None:
