@@ -9,7 +9,6 @@ transaction over all switches, as with policies; doing it twice writes once.
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from dlcp.errors import SettingsError
 from dlcp.switch import programs
 from dlcp.switch.aggregation.deployment import check_unmoved, wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
+from dlcp.switch.aggregation.job_file import job_tables
 from dlcp.switch.printable import printable
 from dlcp.switch.topology import SwitchTarget, Topology
 
@@ -47,21 +47,9 @@ def add_parsers(roles: Any) -> None:
 
 def read_jobs(text: str, topology: Topology) -> dict[str, list[JobRequest]]:
     """Switch → its jobs, in the order of the file. SettingsError names what is wrong."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"not TOML: {error}") from None
-    except (ValueError, RecursionError) as error:  # Python's own limits
-        raise SettingsError(f"no jobs: {error}") from None
-    for key in document:
-        if key != "job":
-            raise SettingsError(f"{key} is not known; accepted: job")
-    tables = document.get("job", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise SettingsError("job is no list of tables; accepted: [[job]]")
     ports = {target.name: target.ports for target in topology.switches}
     found: dict[str, list[JobRequest]] = {}
-    for index, table in enumerate(tables):
+    for index, table in enumerate(job_tables(text)):
         where = f"job[{index}]"
         name = table.get("switch")
         if not isinstance(name, str) or name not in ports:

@@ -21,6 +21,7 @@ from dlcp.signals import handled
 from dlcp.switch.aggregation.entries import JobRequest
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
+from dlcp.switch.printable import printable
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.native_jobs import read_jobs
 from dlcp.switch.software.switch import Options, SoftwareSwitch
@@ -135,7 +136,7 @@ def _load_jobs(path: Path, names: PortNames) -> tuple[JobRequest, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise SettingsError(printable(f"{path}: {error}")) from None
 
 
 def _ready(links: Mapping[str, bool], control: str | None) -> str:

@@ -7,31 +7,19 @@ switch's own.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 
 from dlcp import _native
-from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, Participant
-from dlcp.switch.printable import printable
+from dlcp.switch.aggregation.job_file import job_tables
 
 
 def read_jobs(text: str, ports: Sequence[str]) -> tuple[JobRequest, ...]:
     """[[job]] tables; ports by name. SettingsError names what is wrong."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"not TOML: {error}") from None
-    except (ValueError, RecursionError) as error:  # Python's own limits
-        raise SettingsError(f"no jobs: {error}") from None
-    for key in document:
-        if key != "job":
-            raise SettingsError(printable(f"{key} is not known; accepted: job"))
-    tables = document.get("job", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise SettingsError("job is no list of tables; accepted: [[job]]")
     numbers = {name: number for number, name in enumerate(ports)}
-    return tuple(JobRequest.from_table(table, f"job[{index}]", numbers) for index, table in enumerate(tables))
+    return tuple(
+        JobRequest.from_table(table, f"job[{index}]", numbers) for index, table in enumerate(job_tables(text))
+    )
 
 
 def to_native(jobs: Iterable[JobRequest]) -> list[_native.AggregationJob]:
