@@ -77,7 +77,7 @@ def run(*, quick: bool) -> Report:
 
 def _run_at(rate_bps: int, nbytes: int, repeats: int, seconds: float, report: Report) -> None:
     words = f"{rate_bps // 10**6} Mbit/s"
-    fabric = Fabric(leaves=1, hosts_per_leaf=RANKS, host_rate_bps=rate_bps)
+    fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=RANKS, host_rate_bps=rate_bps)
     found = Comparison()
     counts: list[dict[str, Any]] = []
     with Ranks() as ranks, SwitchedLab(fabric) as bed:

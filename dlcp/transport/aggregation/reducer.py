@@ -80,6 +80,7 @@ class SwitchReducer:
             raise AddressError(
                 f"{error.strerror or error}: {address.own_port}, of the setting aggregation"
             ) from None
+        self._memory = np.empty(0, np.float32)
         self._run = 0  # 0: not probed
         self._last_run = 0
         self._position = 0
@@ -125,7 +126,7 @@ class SwitchReducer:
             self._say_no_switch()
             self._begin_rest()
             return "no_switch"
-        sums = np.empty_like(values)
+        sums = self._memory_of(values.size)
         end = self._endpoint.all_reduce(
             values.ctypes.data,
             values.size,
@@ -144,6 +145,12 @@ class SwitchReducer:
         else:
             self._begin_rest()
         return reason
+
+    def _memory_of(self, count: int) -> npt.NDArray[np.float32]:
+        """Kept from call to call, since fresh memory costs a page fault per packet or two."""
+        if self._memory.size < count:
+            self._memory = np.empty(count, np.float32)
+        return self._memory[:count]
 
     def _say_no_switch(self) -> None:
         if self._rank == 0 and not self._has_said:
