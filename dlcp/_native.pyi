@@ -486,6 +486,9 @@ class AggregationJob:
         hub: tuple[int, int, int, int],
         hub_is_here: bool,
     ) -> None: ...
+    def set_upper(
+        self, hub: tuple[int, int, int, int], own: tuple[int, int, int, int], worker: int
+    ) -> None: ...
 
 class AggregationSlots:
     def __init__(self, jobs: Sequence[AggregationJob]) -> None: ...
@@ -504,6 +507,8 @@ class AggregationEndpoint:
         generation: int,
         worker: int,
         workers: int,
+        rank: int,
+        ranks: int,
         slots: int,
         lanes: int,
         retransmit_s: float,

@@ -20,7 +20,7 @@ import torch
 from dlcp.errors import CollectiveAbortedError, DlcpError
 from dlcp.torch.local_operation import LocalOperation
 from dlcp.transport.aggregation.address import SwitchAddress
-from dlcp.transport.aggregation.reducer import MAX_WORKERS, SwitchReducer
+from dlcp.transport.aggregation.reducer import SwitchReducer
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -110,6 +110,5 @@ class SwitchSums:
 
 def for_group(setting: str, rank: int, size: int, control: Callable[[], Communicator]) -> SwitchSums | None:
     """The switch's sums of a group of all of a job's ranks; None: there are too many, or only one."""
-    if not 1 < size <= MAX_WORKERS:
-        return None
-    return SwitchSums(SwitchAddress.parse(setting), rank, size, control)
+    address = SwitchAddress.parse(setting)
+    return SwitchSums(address, rank, size, control) if address.serves(size) else None

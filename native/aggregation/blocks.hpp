@@ -28,12 +28,12 @@ public:
 class FloatBlocks final : public Blocks {
 public:
     FloatBlocks(std::span<const float> values, std::span<const std::uint8_t> codes, std::uint32_t width,
-                std::uint32_t lanes, std::uint32_t workers, float divisor, float* out)
+                std::uint32_t lanes, std::uint32_t ranks, float divisor, float* out)
         : values_(values),
           codes_(codes),
           width_(width),
           lanes_(lanes),
-          bits_(value_bits(workers, width)),
+          bits_(value_bits(ranks, width)),
           divisor_(divisor),
           out_(out) {}
 
@@ -67,36 +67,35 @@ private:
 // right come from a switch that has the program, admits all workers, and holds nothing newer in any slot.
 class ProbeBlocks final : public Blocks {
 public:
-    ProbeBlocks(std::uint64_t seed, std::uint32_t slots, std::uint32_t lanes, std::uint32_t workers,
-                std::uint32_t worker)
-        : seed_(seed), slots_(slots), lanes_(lanes), workers_(workers), worker_(worker) {}
+    ProbeBlocks(std::uint64_t seed, std::uint32_t slots, std::uint32_t lanes, std::uint32_t ranks,
+                std::uint32_t rank)
+        : seed_(seed), slots_(slots), lanes_(lanes), ranks_(ranks), rank_(rank) {}
 
     std::uint32_t count() const override { return slots_; }
     std::uint8_t exponent(std::uint32_t) const override { return code_zero; }
     void write(std::uint32_t block, std::uint8_t* values) const override {
-        for (std::uint32_t lane = 0; lane < lanes_; ++lane)
-            write32(values + 4 * lane, value(block, lane, worker_));
+        for (std::uint32_t lane = 0; lane < lanes_; ++lane) write32(values + 4 * lane, value(block, lane, rank_));
     }
     bool take(std::uint32_t block, const std::uint8_t* values) override {
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
             std::uint32_t sum = 0;
-            for (std::uint32_t worker = 0; worker < workers_; ++worker) sum += value(block, lane, worker);
+            for (std::uint32_t rank = 0; rank < ranks_; ++rank) sum += value(block, lane, rank);
             if (sum != read32(values + 4 * lane)) return false;
         }
         return true;
     }
 
 private:
-    // SplitMix64 (Steele, Lea, Flood 2014), cut to 26 bits: 32 of them stay below 2^31.
-    std::uint32_t value(std::uint32_t block, std::uint32_t lane, std::uint32_t worker) const {
-        std::uint64_t z = seed_ + 0x9e3779b97f4a7c15U * ((std::uint64_t{block} << 20 | lane << 6 | worker) + 1);
+    // SplitMix64 (Steele, Lea, Flood 2014), cut to 21 bits: 1024 of them stay below 2^31.
+    std::uint32_t value(std::uint32_t block, std::uint32_t lane, std::uint32_t rank) const {
+        std::uint64_t z = seed_ + 0x9e3779b97f4a7c15U * ((std::uint64_t{block} << 24 | lane << 11 | rank) + 1);
         z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
         z = (z ^ z >> 27) * 0x94d049bb133111ebU;
-        return static_cast<std::uint32_t>((z ^ z >> 31) >> 38);
+        return static_cast<std::uint32_t>((z ^ z >> 31) >> 43);
     }
 
     std::uint64_t seed_;
-    std::uint32_t slots_, lanes_, workers_, worker_;
+    std::uint32_t slots_, lanes_, ranks_, rank_;
 };
 
 // The blocks that a task which was given up may have left in slots: contributed once more by everyone, so that every

@@ -17,6 +17,7 @@ inline constexpr std::uint8_t version = 1;
 inline constexpr std::size_t header_bytes = 36;
 inline constexpr std::uint32_t lane_unit = 32;    // `lanes` is a multiple of it; the P4 program has so many
 inline constexpr std::uint32_t max_lanes = 2208;  // 8 868 bytes, in a jumbo frame of 9 000; 352 in one of 1 500
+inline constexpr std::uint32_t max_ranks = 1024;  // two levels of switches
 inline constexpr std::uint32_t max_workers = 32;  // bits of the bitmap
 inline constexpr std::uint8_t hub = 255;          // the hub's worker number
 

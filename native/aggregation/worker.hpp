@@ -21,12 +21,14 @@
 
 namespace dlcp::aggregation {
 
-// The same at all workers, except `worker` and the time.
+// The same at all workers, except who it is and the time.
 struct WorkerSettings {
     std::uint32_t job = 0;
     std::uint16_t generation = 1;
-    std::uint32_t workers = 1;
+    std::uint32_t workers = 1;  // of its switch, and this one among them
     std::uint32_t worker = 0;
+    std::uint32_t ranks = 1;  // of all switches together, where there are two levels
+    std::uint32_t rank = 0;
     std::uint16_t slots = 128;
     std::uint32_t lanes = lane_unit;
     std::int64_t retransmit_ns = 10'000'000;  // least wait before a block is sent again. SwitchML: 10 ms

@@ -36,10 +36,10 @@ public:
         slots_.configure(jobs);
     }
 
-    // Who it is for ("ordinary", "forward", "nobody", "sender", "everyone", "asker"), and the frames with their ports;
+    // Who it is for ("ordinary", "forward", "nobody", "sender", "everyone", "upper", "asker"), and the frames with their ports;
     // of a frame that is forwarded the port is the one it came by.
     nb::tuple process(const nb::bytes& frame, std::uint16_t port) {
-        constexpr const char* names[] = {"ordinary", "forward", "nobody", "sender", "everyone", "asker"};
+        constexpr const char* names[] = {"ordinary", "forward", "nobody", "sender", "everyone", "upper", "asker"};
         const AggregationSlots::Verdict verdict =
             slots_.handle(port, {static_cast<const std::uint8_t*>(frame.data()), frame.size()});
         nb::list out;
@@ -50,6 +50,8 @@ public:
         if (verdict.whom == AggregationSlots::Whom::everyone) {
             for (std::uint16_t w = 0; w < slots_.job(verdict.job).workers.size(); ++w)
                 add(slots_.address(verdict.job, w).port);
+        } else if (verdict.whom == AggregationSlots::Whom::upper) {
+            add(slots_.job(verdict.job).upper->hub.port);
         } else if (verdict.changed) {
             add(port);
         } else if (verdict.whom != AggregationSlots::Whom::nobody) {
@@ -96,7 +98,7 @@ const char* all_reduce(AggregationEndpoint& self, std::uintptr_t values, std::si
     const nb::gil_scoped_release release;
     aggregation::FloatBlocks task({memory_at<const float>(values), count},
                                   {memory_at<const std::uint8_t>(codes), blocks}, width, settings.lanes,
-                                  settings.workers, divisor, memory_at<float>(out));
+                                  settings.ranks, divisor, memory_at<float>(out));
     return text_of(self.run(task, run, position, in_ns(give_up_s)));
 }
 
@@ -104,7 +106,7 @@ const char* probe(AggregationEndpoint& self, std::uint64_t seed, std::uint32_t r
                   double give_up_s) {
     const aggregation::WorkerSettings& settings = self.worker().settings();
     const nb::gil_scoped_release release;
-    aggregation::ProbeBlocks task(seed, settings.slots, settings.lanes, settings.workers, settings.worker);
+    aggregation::ProbeBlocks task(seed, settings.slots, settings.lanes, settings.ranks, settings.rank);
     return text_of(self.run(task, run, position, in_ns(give_up_s)));
 }
 
@@ -134,24 +136,30 @@ void bind_endpoint(nb::module_& m) {
         .def(
             "__init__",
             [](AggregationEndpoint* self, std::uint32_t job, std::uint16_t generation, std::uint32_t worker,
-               std::uint32_t workers, std::uint16_t slots, std::uint32_t lanes, double retransmit_s,
-               std::tuple<std::uint32_t, std::uint16_t> bind, std::tuple<std::uint32_t, std::uint16_t> hub) {
+               std::uint32_t workers, std::uint32_t rank, std::uint32_t ranks, std::uint16_t slots,
+               std::uint32_t lanes, double retransmit_s, std::tuple<std::uint32_t, std::uint16_t> bind,
+               std::tuple<std::uint32_t, std::uint16_t> hub) {
                 if (!aggregation::is_lane_count(lanes)) raise("lanes is " + std::to_string(lanes));
                 if (workers < 1 || workers > aggregation::max_workers || worker >= workers)
                     raise("worker is " + std::to_string(worker) + " of " + std::to_string(workers));
+                if (ranks < workers || ranks > aggregation::max_ranks || rank >= ranks)
+                    raise("rank is " + std::to_string(rank) + " of " + std::to_string(ranks));
                 if (slots < 2) raise("slots is " + std::to_string(slots));
                 const aggregation::WorkerSettings settings{.job = job,
                                                            .generation = generation,
                                                            .workers = workers,
                                                            .worker = worker,
+                                                           .ranks = ranks,
+                                                           .rank = rank,
                                                            .slots = slots,
                                                            .lanes = lanes,
                                                            .retransmit_ns = in_ns(retransmit_s)};
                 new (self) AggregationEndpoint(settings, {std::get<0>(bind), std::get<1>(bind)},
                                                {std::get<0>(hub), std::get<1>(hub)});
             },
-            nb::arg("job"), nb::arg("generation"), nb::arg("worker"), nb::arg("workers"), nb::arg("slots"),
-            nb::arg("lanes"), nb::arg("retransmit_s"), nb::arg("bind"), nb::arg("hub"))
+            nb::arg("job"), nb::arg("generation"), nb::arg("worker"), nb::arg("workers"), nb::arg("rank"),
+            nb::arg("ranks"), nb::arg("slots"), nb::arg("lanes"), nb::arg("retransmit_s"), nb::arg("bind"),
+            nb::arg("hub"))
         .def("all_reduce", &all_reduce, nb::arg("values"), nb::arg("count"), nb::arg("codes"), nb::arg("out"),
              nb::arg("width"), nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("probe", &probe, nb::arg("seed"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
@@ -198,11 +206,17 @@ void bind_aggregation(nb::module_& m) {
             "__init__",
             [](AggregationJob* self, std::uint32_t job, std::uint16_t generation, std::uint16_t slots,
                std::uint32_t lanes, const std::vector<Place>& workers, const Place& hub, bool hub_is_here) {
-                new (self) AggregationJob{job, generation, slots, lanes, {}, participant_of(hub), hub_is_here};
+                new (self) AggregationJob{job, generation, slots, lanes, {}, participant_of(hub), hub_is_here, {}};
                 for (const Place& worker : workers) self->workers.push_back(participant_of(worker));
             },
             nb::arg("job"), nb::arg("generation"), nb::arg("slots"), nb::arg("lanes"), nb::arg("workers"),
-            nb::arg("hub"), nb::arg("hub_is_here"));
+            nb::arg("hub"), nb::arg("hub_is_here"))
+        .def(
+            "set_upper",
+            [](AggregationJob& self, const Place& hub, const Place& own, std::uint8_t worker) {
+                self.upper = UpperSwitch{participant_of(hub), participant_of(own), worker};
+            },
+            nb::arg("hub"), nb::arg("own"), nb::arg("worker"));
     nb::class_<Slots>(m, "AggregationSlots")
         .def(nb::init<const std::vector<AggregationJob>&>(), nb::arg("jobs"))
         .def("process", &Slots::process, nb::arg("frame"), nb::arg("port"))

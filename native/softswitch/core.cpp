@@ -235,6 +235,8 @@ bool Core::aggregate(std::uint32_t in, std::span<const std::uint8_t> bytes, cons
             const std::uint32_t port = aggregation_.address(verdict.job, worker).port;
             enqueue(port, aggregation_.frame(), frame, now_);
         }
+    } else if (verdict.whom == Whom::upper) {
+        enqueue(aggregation_.job(verdict.job).upper->hub.port, aggregation_.frame(), frame, now_);
     } else if (verdict.whom == Whom::asker) {
         enqueue(in, aggregation_.frame(),
                 switching::read_frame(aggregation_.frame(), configuration_.classification), now_);

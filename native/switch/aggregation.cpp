@@ -151,6 +151,11 @@ std::string validate(std::span<const AggregationJob> jobs, std::size_t ports) {
         for (const Participant& worker : job.workers)
             if (worker.port >= ports)
                 return where + "a worker is at port " + text(worker.port) + ", which is not there";
+        if (job.upper && job.upper->hub.port >= ports)
+            return where + "the switch above is at port " + text(job.upper->hub.port) + ", which is not there";
+        if (job.upper && job.upper->worker >= max_workers)
+            return where + "it is worker " + text(job.upper->worker) + " of the switch above; accepted: up to " +
+                   text(max_workers - 1);
         if (!job.hub_is_here && job.hub.port >= ports)
             return where + "the hub is at port " + text(job.hub.port) + ", which is not there";
     }
@@ -188,6 +193,15 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
     const std::uint8_t* packet = frame.data() + payload_at;
     const std::uint8_t kind = packet[at_kind];
     const auto is = [kind](Kind one) { return kind == static_cast<std::uint8_t>(one); };
+    if (is(Kind::result)) {
+        for (std::size_t index = 0; index < tables_.size(); ++index) {
+            const AggregationJob& job = tables_[index].job;
+            if (job.upper && job.upper->hub.port == port && job.lanes == lanes &&
+                job.job == read32(packet + at_job) && job.generation == read16(packet + at_generation) &&
+                job.upper->own.ip == read32(frame.data() + ip_at + 16))
+                return take_upper_result(index, frame);
+        }
+    }
     if (!is(Kind::contribution) && !is(Kind::flush) && !is(Kind::release)) return {};
 
     // Who may take part: by port, job, generation and worker number.
@@ -239,6 +253,10 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
     payload_sum_ = sum_words(changed, packet_bytes(lanes));
     if (out.whom == Whom::forward) write_checksums(out_.data(), payload_sum_);
     if (out.whom == Whom::forward) return out;
+    if (out.whom == Whom::upper) {
+        address_upwards(table->job);
+        return out;
+    }
     // A result comes from whom the packet was for, so that a worker hears everything from one address.
     std::uint8_t* sent = out_.data();
     std::copy_n(sent, 6, sent + 6);
@@ -266,20 +284,16 @@ Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* pa
         slot.state = State::free;
     }
     const bool same = key == slot.key;
-    const auto become_result = [&](Whom to) {
+    const auto answer = [&](Whom to) {
         whom = to;
-        packet[at_kind] = static_cast<std::uint8_t>(Kind::result);
-        packet[at_flags] = 0;
-        write32(packet + at_bitmap, slot.bitmap);
-        packet[at_count] = slot.count;
-        packet[at_operation] = static_cast<std::uint8_t>(slot.shape >> 8);
-        packet[at_exponent] = static_cast<std::uint8_t>(slot.shape);
-        write32(packet + at_saturated, slot.saturated);
-        packet[at_quorum] = 0;
-        get(values, sums, lanes);
+        become_result(table, slot, packet);
+        if (to == Whom::upper) {
+            packet[at_kind] = static_cast<std::uint8_t>(Kind::contribution);
+            packet[at_worker] = table.job.upper->worker;
+        }
     };
     if (kind == Kind::release) {
-        if (same || (key > slot.key && slot.state != State::collecting)) {
+        if (same || (key > slot.key && (slot.state == State::free || slot.state == State::done))) {
             slot.key = key;
             slot.state = State::free;
         }
@@ -290,19 +304,21 @@ Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* pa
     if (kind == Kind::flush) {
         if (!same || slot.state == State::free) return Outcome::absent;
         if (slot.state == State::done) {
-            become_result(Whom::sender);
+            answer(Whom::sender);
             return Outcome::repeated;
         }
-        if (slot.count < packet[at_quorum]) return Outcome::below_quorum;
+        if (slot.count < packet[at_quorum] || table.job.upper) return Outcome::below_quorum;
         slot.state = State::done;
         kept = slot;
-        become_result(Whom::everyone);
+        answer(Whom::everyone);
         return Outcome::flushed;
     }
-    if (same && slot.state == State::collecting) {
+    if (same && (slot.state == State::collecting || slot.state == State::summed)) {
         if (shape != slot.shape) return Outcome::mismatch;
         if ((slot.bitmap & bit) != 0) {
             whom = Whom::nobody;
+            // Who sends again misses the result: what went up, or what came down, may be lost.
+            if (slot.state == State::summed) answer(Whom::upper);
             return Outcome::duplicate;
         }
         slot.bitmap |= bit;
@@ -312,11 +328,11 @@ Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* pa
         else
             take_maximum(sums, values, lanes);
     } else if (same && slot.state == State::done) {
-        become_result(Whom::sender);
+        answer(Whom::sender);
         return Outcome::repeated;
     } else if (key <= slot.key) {
         return Outcome::stale;
-    } else if (slot.state == State::collecting) {
+    } else if (slot.state == State::collecting || slot.state == State::summed) {
         return Outcome::collision;
     } else {
         slot = {
@@ -325,13 +341,82 @@ Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* pa
     }
     whom = Whom::nobody;
     Outcome outcome = Outcome::added;
-    if (slot.bitmap == table.everyone) {
+    if (slot.bitmap == table.everyone && table.job.upper) {
+        slot.state = State::summed;
+        answer(Whom::upper);
+    } else if (slot.bitmap == table.everyone) {
         slot.state = State::done;
-        become_result(Whom::everyone);
+        answer(Whom::everyone);
         outcome = Outcome::completed;
     }
     kept = slot;
     return outcome;
+}
+
+// The packet's sender and key stay, the rest is the slot's.
+void AggregationSlots::become_result(const Table& table, const Slot& slot, std::uint8_t* packet) const {
+    packet[at_kind] = static_cast<std::uint8_t>(Kind::result);
+    packet[at_flags] = 0;
+    write32(packet + at_bitmap, slot.bitmap);
+    packet[at_count] = slot.count;
+    packet[at_operation] = static_cast<std::uint8_t>(slot.shape >> 8);
+    packet[at_exponent] = static_cast<std::uint8_t>(slot.shape);
+    write32(packet + at_saturated, slot.saturated);
+    packet[at_quorum] = 0;
+    const std::size_t index = read16(packet + at_slot);
+    get(packet + header_bytes, table.sums.data() + index * table.job.lanes, table.job.lanes);
+}
+
+// The sum of all switches, for the workers of this one: it takes the place of their own, which it contains.
+AggregationSlots::Verdict AggregationSlots::take_upper_result(std::size_t index,
+                                                              std::span<const std::uint8_t> frame) {
+    Table& table = tables_[index];
+    const AggregationJob& job = table.job;
+    Verdict out{.whom = Whom::nobody, .job = static_cast<std::uint16_t>(index)};
+    const std::uint8_t* packet = frame.data() + payload_at;
+    const auto count = [&table](Outcome outcome) { ++table.counts[static_cast<std::size_t>(outcome)]; };
+    if (!checksums_are_right(frame.data(), sum_words(packet, packet_bytes(job.lanes)))) {
+        count(Outcome::damaged);
+        return out;
+    }
+    const std::size_t at = read16(packet + at_slot);
+    const std::uint64_t tenant = std::uint64_t{job.job} << 16 | job.generation;
+    const auto shape = static_cast<std::uint16_t>(packet[at_operation] << 8 | packet[at_exponent]);
+    if (at >= table.slots.size() || frame.size() > out_.size()) {
+        count(Outcome::refused);
+        return out;
+    }
+    Slot& slot = table.slots[at];
+    if (slot.tenant != tenant || slot.key != key_at(packet) || slot.state != State::summed ||
+        slot.shape != shape) {
+        count(Outcome::stale);
+        return out;
+    }
+    put(table.sums.data() + at * job.lanes, packet + header_bytes, job.lanes);
+    slot.saturated |= read32(packet + at_saturated);
+    slot.state = State::done;
+    count(Outcome::completed);
+    std::copy(frame.begin(), frame.end(), out_.begin());
+    out_bytes_ = frame.size();
+    become_result(table, slot, out_.data() + payload_at);
+    payload_sum_ = sum_words(out_.data() + payload_at, packet_bytes(job.lanes));
+    write48(out_.data() + 6, job.hub.mac);
+    write32(out_.data() + ip_at + 12, job.hub.ip);
+    write16(out_.data() + udp_at, job.hub.udp_port);
+    out.whom = Whom::everyone;
+    out.changed = true;
+    return out;
+}
+
+void AggregationSlots::address_upwards(const AggregationJob& job) {
+    std::uint8_t* frame = out_.data();
+    write48(frame, job.upper->hub.mac);
+    write48(frame + 6, job.upper->own.mac);
+    write32(frame + ip_at + 12, job.upper->own.ip);
+    write32(frame + ip_at + 16, job.upper->hub.ip);
+    write16(frame + udp_at, job.upper->own.udp_port);
+    write16(frame + udp_at + 2, job.upper->hub.udp_port);
+    write_checksums(frame, payload_sum_);
 }
 
 const Participant& AggregationSlots::address(std::uint16_t job, std::uint16_t participant) {

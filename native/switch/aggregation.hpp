@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,15 @@ struct Participant {
     friend bool operator==(const Participant&, const Participant&) = default;
 };
 
+// The switch above, which adds what several switches have summed. It has the job with the same slots and lanes.
+struct UpperSwitch {
+    Participant hub;  // whom it is addressed by, and the port towards it
+    Participant own;  // as it knows this switch; the port is that of `hub`
+    std::uint8_t worker = 0;
+
+    friend bool operator==(const UpperSwitch&, const UpperSwitch&) = default;
+};
+
 // A job that the switch adds for.
 struct AggregationJob {
     std::uint32_t job = 0;
@@ -57,6 +67,8 @@ struct AggregationJob {
     std::vector<Participant> workers;              // worker 0 first
     Participant hub;
     bool hub_is_here = false;  // no host has the hub's address: the switch answers who asks for it (ARP)
+    // Of two levels, the lower: sums of all workers go on to a switch above, whose worker this one is.
+    std::optional<UpperSwitch> upper;
 
     friend bool operator==(const AggregationJob&, const AggregationJob&) = default;
 };
@@ -77,6 +89,7 @@ public:
         nobody,    // taken in
         sender,    // frame(), addressed, to `job`'s participant
         everyone,  // frame(), to be addressed to each of `job`'s workers
+        upper,     // frame(), a contribution, to the switch above
         asker,     // frame() is an answer to ARP, for the port that it came by
     };
     struct Verdict {
@@ -106,7 +119,8 @@ public:
     std::uint64_t foreign() const { return foreign_; }
 
 private:
-    enum class State : std::uint8_t { free, collecting, done };
+    // summed: all workers are in, and the switch above has been told; its result is still to come.
+    enum class State : std::uint8_t { free, collecting, summed, done };
     struct Slot {
         std::uint64_t tenant = 0;  // job, generation
         std::uint64_t key = 0;
@@ -125,6 +139,9 @@ private:
     };
 
     Outcome take(Table& table, std::uint32_t bit, std::uint8_t* packet, Whom& whom);
+    Verdict take_upper_result(std::size_t index, std::span<const std::uint8_t> frame);
+    void become_result(const Table& table, const Slot& slot, std::uint8_t* packet) const;
+    void address_upwards(const AggregationJob& job);
     bool answer_arp(std::uint16_t port, std::span<const std::uint8_t> frame);
 
     std::vector<Table> tables_;

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from dlcp import _native
@@ -17,6 +18,7 @@ from dlcp.switch.aggregation.entries import (
     NO_PORT,
     JobRequest,
     Participant,
+    UpperSwitch,
     bridge_entries,
     job_entries,
     place_jobs,
@@ -106,3 +108,43 @@ def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+class TwoLevels(Relay):
+    """Two switches of half the workers each, and one above that adds their sums. `take_up`: as `take`, between them."""
+
+    def __init__(self, workers: int, *, slots: int = 16, lanes: int = 32) -> None:
+        self.take_up: Callable[[], bool] = lambda: True
+        super().__init__(workers, slots=slots, lanes=lanes)
+
+    def reboot(self) -> None:
+        """Every slot of every switch is free."""
+        half = len(self.request.workers) // 2
+        hub = Participant(half, "02:00:00:00:02:00", "127.0.0.3", 9)
+        own = [Participant(half, f"02:00:00:00:03:{leaf:02x}", f"127.0.0.{4 + leaf}", 9) for leaf in range(2)]
+        requests = [
+            replace(
+                self.request,
+                workers=tuple(
+                    replace(worker, port=port)
+                    for port, worker in enumerate(self.request.workers[half * leaf : half * (leaf + 1)])
+                ),
+                upper=UpperSwitch(leaf, hub, own[leaf]),
+            )
+            for leaf in range(2)
+        ]
+        above = replace(self.request, workers=tuple(replace(own[leaf], port=leaf) for leaf in range(2)))
+        leaves = [_native.AggregationSlots(to_native([request])) for request in requests]
+        upper = _native.AggregationSlots(to_native([above]))
+
+        def process(frame: bytes, port: int) -> list[tuple[int, bytes]]:
+            out = []
+            for to, sent in leaves[port // half].process(frame, port % half)[1]:
+                if to != half:
+                    out.append((to, sent))
+                elif self.take_up():
+                    for leaf, result in upper.process(sent, port // half)[1]:
+                        out += leaves[leaf].process(result, half)[1] if self.take_up() else []
+            return out
+
+        self._process = process

@@ -175,6 +175,14 @@ def test_values_that_are_not_finite_take_the_ring() -> None:
         assert at.counted() == (0, {"not_finite": 1})
 
 
+def test_few_bits_serve_few_ranks() -> None:
+    address = SwitchAddress.parse("switch://10.0.0.1:5?bits=8&worker=0&workers=32")
+    assert address.serves(32)
+    with pytest.raises(SettingsError, match="bits=8 for 64 ranks; accepted: at most 32 ranks"):
+        address.serves(64)
+    assert not SwitchAddress.parse("switch://10.0.0.1:5").serves(64)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -183,6 +191,8 @@ def test_values_that_are_not_finite_take_the_ring() -> None:
         ("switch://[::1]:5", "accepted: IPv4 address and port"),
         ("switch://10.0.0.1:5?lanes=33", "accepted: multiples of 32"),
         ("switch://10.0.0.1:5?lanes=2240", "accepted: an integer from 32 to 2208"),
+        ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
+        ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
         ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, slots"),
     ],
 )

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlcp.checks import integer
@@ -80,6 +80,24 @@ class Participant:
 
 
 @dataclass(frozen=True)
+class UpperSwitch:
+    """The switch above: it adds what several switches have summed, and has the job with the same slots and lanes."""
+
+    worker: int
+    """This switch's number among its workers."""
+    hub: Participant
+    """Whom it is addressed by, and the port towards it."""
+    own: Participant
+    """This switch as its worker; the port is that of `hub`."""
+
+    def validate(self, where: str) -> None:
+        """SettingsError unless everything is in range."""
+        integer(f"{where}.worker", self.worker, 0, MAX_WORKERS - 1, error=SettingsError)
+        self.hub.validate(f"{where}.hub")
+        self.own.validate(f"{where}.own")
+
+
+@dataclass(frozen=True)
 class JobRequest:
     """A job that a switch shall aggregate for."""
 
@@ -90,6 +108,8 @@ class JobRequest:
     generation: int = 1
     lanes: int = LANES
     """Values per packet: a multiple of 32 up to MAX_LANES; the P4 program has 32."""
+    upper: UpperSwitch | None = None
+    """Of two levels, the lower one: the switch above. The P4 program has none."""
 
     def validate(self, where: str) -> None:
         """SettingsError unless everything is in range and no two participants are one."""
@@ -110,6 +130,8 @@ class JobRequest:
             if worker.port == NO_PORT:
                 raise SettingsError(f"{where}.worker[{index}].port is missing")
         self.hub.validate(f"{where}.hub")
+        if self.upper is not None:
+            self.upper.validate(f"{where}.upper")
         addresses = [(p.ip, p.udp_port) for p in (*self.workers, self.hub)]
         for address in addresses:
             if addresses.count(address) > 1:
@@ -128,7 +150,7 @@ class JobRequest:
 
         `port_numbers`: then ports go by these names.
         """
-        known = {"job", "worker", "hub", "slots", "generation", "lanes"}
+        known = {"job", "worker", "hub", "slots", "generation", "lanes", "upper"}
         _check_keys(table, known, {"job", "worker", "hub"}, where)
         if not isinstance(table["worker"], Sequence) or isinstance(table["worker"], str):
             raise SettingsError(f"{where}.worker is {table['worker']!r}; accepted: a list of tables")
@@ -138,7 +160,8 @@ class JobRequest:
         )
         rest = {key: table[key] for key in ("slots", "generation", "lanes") if key in table}
         hub = _participant(table["hub"], f"{where}.hub", port_numbers, may_lack_port=True)
-        request = cls(table["job"], workers, hub, **rest)
+        upper = _upper(table["upper"], f"{where}.upper", port_numbers) if "upper" in table else None
+        request = cls(table["job"], workers, hub, **rest, upper=upper)
         request.validate(where)
         return request
 
@@ -170,6 +193,16 @@ def _participant(
     return Participant(**values)
 
 
+def _upper(table: Any, where: str, port_numbers: Mapping[str, int] | None) -> UpperSwitch:
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{where} is {table!r}; accepted: a table")
+    names = {"worker", "hub", "own"}
+    _check_keys(table, names, names, where)
+    hub = _participant(table["hub"], f"{where}.hub", port_numbers)
+    own = _participant(table["own"], f"{where}.own", port_numbers, may_lack_port=True)
+    return UpperSwitch(table["worker"], hub, replace(own, port=hub.port))
+
+
 @dataclass(frozen=True)
 class JobPlacement:
     """A job and what is its own on one switch."""
@@ -192,6 +225,8 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
     next_slot = 0
     for index, request in enumerate(requests):
         request.validate(f"job[{index}]")
+        if request.upper is not None:
+            raise SettingsError(f"job[{index}].upper is there; accepted by the P4 program: none")
         if request.hub.port == NO_PORT or request.lanes != LANES:
             what = "hub.port is missing" if request.hub.port == NO_PORT else f"lanes is {request.lanes}"
             accepted = "a port" if request.hub.port == NO_PORT else str(LANES)

@@ -1,8 +1,8 @@
 """Jobs that the software switch adds for: read from the file of jobs, and as the compiled switch takes them.
 
 The file is that of `python -m dlcp.switch.aggregation deploy`, without `switch`, and ports go by the names that they
-have here. It has two things more than the P4 program can: `lanes`, and a hub without `port`, whose address is the
-switch's own.
+have here. It has more than the P4 program can: `lanes`, a hub without `port`, whose address is the switch's own, and
+`upper`, a switch above that adds the sums of several.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ def read_jobs(text: str, ports: Sequence[str]) -> tuple[JobRequest, ...]:
 
 def to_native(jobs: Iterable[JobRequest]) -> list[_native.AggregationJob]:
     """The same, for the compiled switch."""
-    return [
-        _native.AggregationJob(
-            job.job,
-            job.generation,
-            job.slots,
-            job.lanes,
-            [_place(worker) for worker in job.workers],
-            _place(job.hub),
-            job.hub.port == NO_PORT,
-        )
-        for job in jobs
-    ]
+    return [_job(job) for job in jobs]
+
+
+def _job(job: JobRequest) -> _native.AggregationJob:
+    out = _native.AggregationJob(
+        job.job,
+        job.generation,
+        job.slots,
+        job.lanes,
+        [_place(worker) for worker in job.workers],
+        _place(job.hub),
+        job.hub.port == NO_PORT,
+    )
+    if job.upper is not None:
+        out.set_upper(_place(job.upper.hub), _place(job.upper.own), job.upper.worker)
+    return out
 
 
 def _place(participant: Participant) -> tuple[int, int, int, int]:

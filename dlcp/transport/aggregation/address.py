@@ -11,6 +11,11 @@ from dlcp import _native
 from dlcp.errors import SettingsError
 
 LANE_UNIT = 32
+MAX_WORKERS = 32  # of one switch
+MAX_RANKS = 1024  # of two levels of switches
+# What ranks may have of their own: their socket, and with two levels their switch.
+_OWN = ("host", "hub_port", "worker", "workers", "port")
+_LEAST_BITS = 2  # that are left of a value beside its sign
 _EXAMPLE = "switch://10.0.0.100:53701?job=7&slots=256&lanes=352"
 
 
@@ -30,6 +35,10 @@ class SwitchAddress:
     bits: int = 32
     """Of a value on the way: 32, or 16 or 8, of which a lane carries two or four. The sum of n ranks keeps
     bits - 1 - ceil(log2 n) bits of each value, counted from the largest of its block."""
+    worker: int | None = None
+    """This rank's number at its switch; None: its rank. For two levels of switches, as `workers`."""
+    workers: int | None = None
+    """How many ranks its switch has as workers; None: all."""
     port: int = 0
     """This rank's UDP port, as the switch was told; 0: that of the hub."""
     min_bytes: int = 1 << 20
@@ -54,6 +63,8 @@ class SwitchAddress:
             "slots": (2, 2**16 - 1),
             "lanes": (LANE_UNIT, _native.AGGREGATION_MAX_LANES),
             "bits": (8, 32),
+            "worker": (0, MAX_WORKERS - 1),
+            "workers": (1, MAX_WORKERS),
             "port": (1, 2**16 - 1),
             "min_bytes": (4, 2**62),
         }
@@ -75,6 +86,10 @@ class SwitchAddress:
             raise SettingsError(
                 f"aggregation has lanes={values['lanes']}; accepted: multiples of {LANE_UNIT}"
             )
+        if ("worker" in values) != ("workers" in values) or values.get("worker", 0) >= values.get(
+            "workers", 1
+        ):
+            raise SettingsError("aggregation: worker and workers go together, the number below the count")
         return cls(host=host, hub_port=port, **values)
 
     @property
@@ -89,7 +104,20 @@ class SwitchAddress:
 
     @property
     def agreed(self) -> str:
-        """What must be the same on all ranks: all but `port`."""
-        return " ".join(
-            f"{each.name} {getattr(self, each.name)}" for each in fields(self) if each.name != "port"
-        )
+        """What must be the same on all ranks."""
+        shared = (each.name for each in fields(self) if each.name not in _OWN)
+        return " ".join(f"{name} {getattr(self, name)}" for name in shared)
+
+    def serves(self, size: int) -> bool:
+        """Whether so many ranks find a place: on one switch, or said to be on several.
+
+        Raises SettingsError: their sum leaves too little of a value.
+        """
+        if not 1 < size <= (MAX_WORKERS if self.workers is None else MAX_RANKS):
+            return False
+        if self.bits - 1 - (size - 1).bit_length() < _LEAST_BITS:
+            raise SettingsError(
+                f"aggregation has bits={self.bits} for {size} ranks; accepted: at most "
+                f"{2 ** (self.bits - 1 - _LEAST_BITS)} ranks, or more bits"
+            )
+        return True

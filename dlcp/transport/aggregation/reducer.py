@@ -32,7 +32,6 @@ from dlcp.transport.local_memory import copy
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.span import Span
 
-MAX_WORKERS = 32
 # Without a new result for so long a task is given up. Ranks begin it within a small collective of each other.
 GIVE_UP_S = 1.0
 PROBE_GIVE_UP_S = 0.5
@@ -54,7 +53,7 @@ class _Left:
 
 
 class SwitchReducer:
-    """Rank `rank` of `size` is the job's worker of that number. For one thread at a time.
+    """Rank `rank` of `size` as a worker of its switch. For one thread at a time.
 
     Raises AddressError: its UDP port cannot be bound.
     """
@@ -68,6 +67,8 @@ class SwitchReducer:
             self._endpoint = _native.AggregationEndpoint(
                 address.job,
                 address.generation,
+                rank if address.worker is None else address.worker,
+                size if address.workers is None else address.workers,
                 rank,
                 size,
                 address.slots,

@@ -125,7 +125,7 @@ def test_what_only_the_software_switch_can_is_refused_by_the_program() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, lanes, slots, worker"),
+        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, lanes, slots, upper, worker"),
         ({"worker": []}, "job.worker has 0 entries; accepted: 1 to 32"),
         ({"worker": 5}, "job.worker is 5; accepted: a list of tables"),
         (

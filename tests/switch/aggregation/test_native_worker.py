@@ -12,7 +12,7 @@ import pytest
 
 from dlcp import _native
 from dlcp.switch.aggregation import quantise
-from tests.support.aggregation_relay import Relay
+from tests.support.aggregation_relay import Relay, TwoLevels
 from tests.support.bmv2 import Program
 
 LOOPBACK = 0x7F000001
@@ -21,12 +21,16 @@ Endpoint = _native.AggregationEndpoint
 
 def endpoints(relay: Relay) -> list[Endpoint]:
     request = relay.request
+    ranks = len(request.workers)
+    at_switch = ranks // 2 if isinstance(relay, TwoLevels) else ranks
     return [
         Endpoint(
             request.job,
             request.generation,
+            number % at_switch,
+            at_switch,
             number,
-            len(request.workers),
+            ranks,
             request.slots,
             request.lanes,
             0.002,
@@ -115,6 +119,39 @@ def test_sum_is_the_fixed_point_rules(workers: int, lanes: int, width: int) -> N
     assert ends == ["done"] * workers
     want = expected(inputs, lanes, width).tobytes()
     assert [out.tobytes() == want for out in outs] == [True] * workers
+
+
+def test_two_levels_of_switches_lose_and_restart_and_make_no_wrong_sum() -> None:
+    rng = random.Random(3)
+    inputs = [some_values(np.random.default_rng(n), 2000) for n in range(6)]
+    want = expected(inputs, 32)
+    with TwoLevels(6) as relay:
+        relay.take = lambda _worker, _payload: rng.random() > 0.05
+        relay.take_up = lambda: rng.random() > 0.1
+        sends = endpoints(relay)
+        assert at_once([lambda w=w: w.probe(99, 5, 0, 10.0) for w in sends]) == ["done"] * 6
+        ends, outs = all_reduce(sends, inputs, 32, 16, 10.0)
+        assert ends == ["done"] * 6
+        assert {out.tobytes() for out in outs} == {want.tobytes()}
+
+        def take(_worker: int, _payload: bytes) -> bool:
+            if rng.random() < 0.005:
+                relay.reboot()
+            return True
+
+        relay.take = take
+        ends, outs = all_reduce(sends, inputs, 32, 16 + 63, 0.2)
+        for out in outs:
+            there = ~np.isnan(out)
+            assert out[there].tobytes() == want[there].tobytes()
+
+
+def test_sixty_four_ranks_behind_two_levels() -> None:
+    inputs = [np.full(300, rank, np.float32) for rank in range(64)]
+    with TwoLevels(64) as relay:
+        ends, outs = all_reduce(endpoints(relay), inputs, 32, 0, 20.0)
+    assert ends == ["done"] * 64
+    assert all((out == 64 * 63 / 2).all() for out in outs)
 
 
 def test_the_p4_program_adds_for_it_too(repository: Path) -> None:

@@ -58,7 +58,9 @@ def test_workers_in_namespaces_get_the_sum(tmp_path: Path) -> None:
                 def work(host: int) -> None:
                     make = _native.AggregationEndpoint
                     worker = at.hosts[host].run(
-                        lambda: make(7, generation, host, HOSTS, 64, LANES, 0.01, (0, 53701), HUB)
+                        lambda: make(
+                            7, generation, host, HOSTS, host, HOSTS, 64, LANES, 0.01, (0, 53701), HUB
+                        )
                     )
                     values = np.arange(100_000, dtype=np.float32) * (host + 1)
                     out = np.zeros_like(values)
