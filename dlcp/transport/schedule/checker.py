@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from dlcp.transport.schedule.graph import Graph, ScheduleError, chunk_name
+from dlcp.transport.schedule.hub import Hub
 from dlcp.transport.schedule.layout import BOUNDED, REDUCING
 from dlcp.transport.schedule.operations import Chunk, Combine, RankSchedule, Receive, Send, Space
 
@@ -48,22 +49,24 @@ class Cost:
     """Ranks that the busiest rank exchanges messages with."""
 
 
-def check(schedules: Sequence[RankSchedule], collective: str, root: int = 0) -> None:
-    """Raises ScheduleError unless `schedules`, one per rank, are right."""
-    graph = Graph(schedules, collective, root)
+def check(schedules: Sequence[RankSchedule], collective: str, root: int = 0, hub: Hub | None = None) -> None:
+    """Raises ScheduleError unless `schedules`, one per rank, are right. `hub`: some ranks are its cores."""
+    graph = Graph(schedules, collective, root, hub)
     _check_lossy_ends(graph)
     _check_values(graph)
     _check_kept(graph)
     _check_overwriting(graph)
 
 
-def cost(schedules: Sequence[RankSchedule], collective: str, root: int = 0) -> Cost:
+def cost(schedules: Sequence[RankSchedule], collective: str, root: int = 0, hub: Hub | None = None) -> Cost:
     """What `schedules` cost. They have to be right as far as messages pair up and nothing waits for itself."""
-    graph = Graph(schedules, collective, root)
+    graph = Graph(schedules, collective, root, hub)
     depth = [0] * len(graph.operations)
     for step in graph.order:
-        needed = max((depth[earlier] for earlier in graph.needs[step]), default=0)
-        depth[step] = needed + (type(graph.operations[step]) is Receive)
+        depth[step] = max((depth[earlier] for earlier in graph.needs[step]), default=0)
+        if type(graph.operations[step]) is Receive:
+            # An operand is there or awaited; only the message itself is a hop.
+            depth[step] = max(depth[step], depth[graph.match[step]] + 1)
     chunks = max(max(s.input_chunks, s.output_chunks) for s in schedules)
     sent = [sum(type(op) is Send for op in s.operations) for s in schedules]
     received = [sum(type(op) is Receive for op in s.operations) for s in schedules]
@@ -105,7 +108,7 @@ def _check_kept(graph: Graph) -> None:
 
 def _check_values(graph: Graph) -> None:
     """What each operation produces, and whether the outputs end with what they should."""
-    everyone = (1 << graph.world_size) - 1
+    everyone = (1 << graph.contributors) - 1
     reducing = graph.collective in REDUCING
     # A value is a number; equal numbers are equal bits. ~rank: the contribution of a rank, untouched.
     values: list[int] = [0] * len(graph.operations)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dlcp.errors import DlcpError
+from dlcp.transport.schedule.hub import Hub, layouts
 from dlcp.transport.schedule.layout import Layout, layout
 from dlcp.transport.schedule.operations import Chunk, Combine, Operation, RankSchedule, Receive, Send, Space
 from dlcp.transport.schedule.program import MAX_MESSAGES
@@ -27,15 +28,22 @@ class Graph:
     number of the operation that wrote it, or ~rank for the contribution of `rank` that was there at the start.
     """
 
-    def __init__(self, schedules: Sequence[RankSchedule], collective: str, root: int) -> None:
+    def __init__(
+        self, schedules: Sequence[RankSchedule], collective: str, root: int, hub: Hub | None = None
+    ) -> None:
         if not 0 <= root < len(schedules):
             raise ScheduleError(f"root {root} is not below the number of schedules, {len(schedules)}")
         self.world_size = len(schedules)
+        self.contributors = self.world_size if hub is None else hub.workers
         self.collective = collective
         parts = schedules[0].output_chunks
-        self.layouts = [
-            layout(collective, self.world_size, rank, root, parts) for rank in range(self.world_size)
-        ]
+        self.layouts = (
+            [layout(collective, self.world_size, rank, root, parts) for rank in range(self.world_size)]
+            if hub is None
+            else layouts(hub)
+        )
+        if len(self.layouts) != self.world_size:
+            raise ScheduleError(f"there are {self.world_size} schedules; accepted: {len(self.layouts)}")
         self.operations: list[Operation] = []
         self.sources: list[list[int]] = []
         self.part: list[int] = []  # what the operation reads or writes a version of

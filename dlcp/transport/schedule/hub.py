@@ -1,0 +1,148 @@
+"""Hub: members that contribute nothing add for the others, each its share of the buffer.
+
+    workers of a rack        the rack's hub             other racks' hubs
+    each key to its core  →  one core owns it: adds  ⇄  the key's home adds the racks' sums
+    the sum               ←  and sends to all
+
+The buffer is cut into *keys* of at most 32 KiB. A hub has *cores*; a core is one endpoint and takes its keys from the
+first contribution to the reply, so nothing is locked. Keys are packed onto cores longest first. Contributions are added
+in the order of ranks, straight from the packet where they come in that order.
+
+A worker's link carries the tensor once up and once down, where a ring carries 2 (n - 1) / n of it each way. With
+several racks, each with a hub of as many cores, a key has a *home* among its racks: the other racks' cores send it
+their sums, and it sends them the result. A rack's up-link then carries 2 (r - 1) / r of the tensor each way over r racks,
+however many workers there are. PHub (Luo et al., SoCC 2018, arXiv 1805.07891) has keys, cores, and the exchange between
+racks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule.layout import Layout, Role
+from dlcp.transport.schedule.operations import RankSchedule
+from dlcp.transport.schedule.packing import longest_first
+from dlcp.transport.schedule.program import Program, output_chunk
+
+KEY_BYTES = 32 * 1024
+"""Of a key, at most: PHub's, which stays in a core's nearest caches from the first contribution to the reply."""
+KEYS_MAX = 1024
+"""Of one collective on one core: a session bounds the messages under way, and collectives overlap."""
+
+
+class Hub(NamedTuple):
+    """Who adds what, the same on all members. Ranks: the workers, then rack by rank of rack the cores of its hub."""
+
+    racks: tuple[int, ...]
+    """Per worker the number of its rack, from 0 without gaps."""
+    cores: int
+    """Of each rack's hub."""
+    owners: tuple[int, ...]
+    """Per key its home rack times `cores`, plus the core of every rack that takes it."""
+
+    @property
+    def workers(self) -> int:
+        """How many ranks contribute."""
+        return len(self.racks)
+
+    @property
+    def rack_count(self) -> int:
+        """How many racks there are."""
+        return max(self.racks) + 1
+
+    @property
+    def world_size(self) -> int:
+        """Workers and cores."""
+        return self.workers + self.rack_count * self.cores
+
+    def core_rank(self, rack: int, core: int) -> int:
+        """The rank of a core."""
+        return self.workers + rack * self.cores + core
+
+    def place_of(self, rank: int) -> tuple[int, int]:
+        """Rack and number of the core that has this rank."""
+        return divmod(rank - self.workers, self.cores)
+
+    def keys_of(self, rank: int) -> list[int]:
+        """The keys that a core takes, in order."""
+        _, core = self.place_of(rank)
+        return [key for key, owner in enumerate(self.owners) if owner % self.cores == core]
+
+
+def key_count(nbytes: int, cores: int) -> int:
+    """Into how many keys a buffer is cut. One of more than KEYS_MAX times `cores` keys has longer ones."""
+    return max(1, min(-(-nbytes // KEY_BYTES), cores * KEYS_MAX))
+
+
+@lru_cache(maxsize=1024)
+def hub_of(racks: tuple[int, ...], cores: int, sizes: tuple[int, ...]) -> Hub:
+    """Packs keys of these sizes onto the cores and homes. Raises ArgumentError, naming what is accepted."""
+    if not racks or set(racks) != set(range(max(racks) + 1)):
+        raise ArgumentError(f"racks is {racks}; accepted: per worker a number from 0, without gaps")
+    if cores < 1:
+        raise ArgumentError(f"cores is {cores}; accepted: at least 1")
+    return Hub(racks, cores, tuple(longest_first(sizes, (max(racks) + 1) * cores)))
+
+
+def all_reduce(rank: int, hub: Hub) -> RankSchedule:
+    """In place. A worker brings all keys as output chunks, a core those that it takes."""
+    if rank >= hub.workers:
+        return _core(rank, hub)
+    program = Program(output_chunks=len(hub.owners))
+    rack = hub.racks[rank]
+    for key, owner in enumerate(hub.owners):
+        program.send(hub.core_rank(rack, owner % hub.cores), output_chunk(key))
+    for key, owner in enumerate(hub.owners):
+        program.receive(hub.core_rank(rack, owner % hub.cores), output_chunk(key))
+    return program.schedule()
+
+
+def _core(rank: int, hub: Hub) -> RankSchedule:
+    rack, core = hub.place_of(rank)
+    keys = hub.keys_of(rank)
+    own = [worker for worker, place in enumerate(hub.racks) if place == rack]
+    others = [hub.core_rank(place, core) for place in range(hub.rack_count) if place != rack]
+    program = Program(output_chunks=len(keys))
+    for index, key in enumerate(keys):
+        sum_ = output_chunk(index)
+        home = hub.owners[key] // hub.cores
+        sources = [*own, *others] if home == rack else own
+        for source in sources:
+            operand = None if source == sources[0] else sum_
+            program.receive(source, sum_, operand, final=home == rack and source == sources[-1])
+        if home != rack:
+            program.send(hub.core_rank(home, core), sum_)
+            program.receive(hub.core_rank(home, core), sum_)
+        for peer in [*(others if home == rack else ()), *own]:
+            program.send(peer, sum_)
+    return program.schedule()
+
+
+def layouts(hub: Hub) -> list[Layout]:
+    """What each rank's chunks hold before and after, as layout.layout says of other collectives.
+
+    A core's chunks hold nothing at the start, and at the end the sum of all workers' contributions.
+    """
+    everyone = (1 << hub.workers) - 1
+    workers = [
+        Layout([], [Role(key, rank, everyone) for key in range(len(hub.owners))], None)
+        for rank in range(hub.workers)
+    ]
+    cores = [
+        Layout([], [Role(key, None, everyone) for key in hub.keys_of(rank)], None)
+        for rank in range(hub.workers, hub.world_size)
+    ]
+    return workers + cores
+
+
+def crossing_bytes(hub: Hub, sizes: Sequence[int]) -> list[int]:
+    """Per rack the bytes that leave it towards other racks, of keys of these sizes."""
+    sent = [0] * hub.rack_count
+    for owner, size in zip(hub.owners, sizes, strict=True):
+        home = owner // hub.cores
+        for rack in range(hub.rack_count):
+            sent[rack] += size * (hub.rack_count - 1) if rack == home else size
+    return sent

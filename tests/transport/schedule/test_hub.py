@@ -1,0 +1,133 @@
+"""Schedules over a hub are right for any workers, racks, cores and keys, and move the bytes that they say."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import RankSchedule, Send
+from dlcp.transport.schedule.checker import ScheduleError, check, cost
+from dlcp.transport.schedule.hub import (
+    KEY_BYTES,
+    KEYS_MAX,
+    Hub,
+    all_reduce,
+    crossing_bytes,
+    hub_of,
+    key_count,
+    layouts,
+)
+from dlcp.transport.schedule.interpreter import run
+
+
+def hubs() -> list[Hub]:
+    """All of up to 4 workers on up to 2 racks, with up to 3 cores and 4 keys; and some that are larger."""
+    found = []
+    for workers, cores, keys in itertools.product(range(1, 5), range(1, 4), range(1, 5)):
+        found.append(hub_of((0,) * workers, cores, (64,) * keys))
+        if workers > 1:
+            found.append(hub_of((0,) * (workers - 1) + (1,), cores, tuple(64 * key for key in range(keys))))
+    draw = random.Random(7)
+    for _ in range(30):
+        racks = draw.randint(1, 4)
+        places = list(range(racks)) + [draw.randrange(racks) for _ in range(draw.randint(0, 12))]
+        draw.shuffle(places)
+        sizes = tuple(draw.randrange(0, 999) for _ in range(draw.randint(1, 20)))
+        found.append(hub_of(tuple(places), draw.randint(1, 5), sizes))
+    return found
+
+
+def schedules_of(hub: Hub) -> list[RankSchedule]:
+    return [all_reduce(rank, hub) for rank in range(hub.world_size)]
+
+
+def test_every_hub_is_right() -> None:
+    for hub in hubs():
+        check(schedules_of(hub), "all_reduce", hub=hub)
+
+
+def test_a_contribution_left_out_is_found() -> None:
+    hub = hub_of((0, 0, 1), 1, (64, 64))
+    schedules = schedules_of(hub)
+    core = schedules[3]
+    schedules[3] = replace(core, operations=core.operations[1:])
+    with pytest.raises(ScheduleError):
+        check(schedules, "all_reduce", hub=hub)
+
+
+@pytest.mark.parametrize("hub", hubs()[-8:])
+def test_all_ranks_get_the_sum_in_any_order_of_arrival(hub: Hub) -> None:
+    schedules = schedules_of(hub)
+    draw = np.random.default_rng(3)
+    sizes = [int(draw.integers(0, 9)) for _ in hub.owners]
+    given = [[draw.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(hub.workers)]
+    ends = []
+    for seed in range(2):
+        outputs = [
+            [
+                np.full(sizes[role.part], np.nan, np.float32)
+                if role.holds is None
+                else given[rank][role.part].copy()
+                for role in layout.outputs
+            ]
+            for rank, layout in enumerate(layouts(hub))
+        ]
+        run(schedules, [[] for _ in schedules], outputs, seed=seed)
+        for mine in outputs[: hub.workers]:
+            for key in range(len(sizes)):
+                np.testing.assert_allclose(mine[key], sum(each[key] for each in given), rtol=1e-4, atol=1e-4)
+                np.testing.assert_array_equal(mine[key], outputs[0][key])
+        ends.append([key.tobytes() for key in outputs[0]])
+    assert ends[0] == ends[1], "bits depend on the order of arrival"
+
+
+def test_a_worker_sends_the_tensor_once_and_a_core_its_share_to_all() -> None:
+    hub = hub_of((0,) * 8, 4, (KEY_BYTES,) * 64)
+    found = cost(schedules_of(hub), "all_reduce", hub=hub)
+    assert (found.sent_ratio, found.received_ratio) == (8 / 4, 8 / 4)  # of the cores, the busiest
+    assert found.steps == 2
+    assert found.scratch_ratio == 0
+    worker = all_reduce(0, hub)
+    assert sum(isinstance(operation, Send) for operation in worker.operations) == 64
+
+
+@pytest.mark.parametrize(("racks", "cores"), [(1, 2), (2, 1), (3, 2), (4, 3)])
+def test_a_racks_up_link_carries_the_tensor_twice_less_its_own_part(racks: int, cores: int) -> None:
+    """2 (r - 1) / r of it, however many workers there are: counted over the schedule's sends."""
+    sizes = (KEY_BYTES,) * (racks * cores * 4)
+    for per_rack in (1, 5):
+        hub = hub_of(tuple(rank // per_rack for rank in range(racks * per_rack)), cores, sizes)
+        places = [*hub.racks, *(hub.place_of(rank)[0] for rank in range(hub.workers, hub.world_size))]
+        crossing = [0] * racks
+        for rank in range(hub.world_size):
+            for operation in all_reduce(rank, hub).operations:
+                if isinstance(operation, Send) and places[operation.peer] != places[rank]:
+                    crossing[places[rank]] += KEY_BYTES
+        assert crossing == [2 * (racks - 1) * sum(sizes) // racks] * racks
+        assert crossing == crossing_bytes(hub, sizes)
+
+
+@pytest.mark.parametrize("nbytes", [1, KEY_BYTES, 25 << 20, 25 << 20 | 4, 1 << 30])
+def test_keys_are_short_and_cores_share_them(nbytes: int) -> None:
+    for cores in (1, 4, 7):
+        keys = key_count(nbytes, cores)
+        size = -(-nbytes // keys)
+        assert keys <= cores * KEYS_MAX
+        assert size <= KEY_BYTES or keys == cores * KEYS_MAX
+        owners = hub_of((0, 0), cores, (size,) * keys).owners
+        loads = [owners.count(core) for core in range(cores)]
+        assert max(loads) - min(loads) <= 1
+
+
+@pytest.mark.parametrize(
+    ("racks", "cores", "said"),
+    [((), 1, "racks is"), ((1, 1), 1, "without gaps"), ((0, 0), 0, "cores is 0; accepted: at least 1")],
+)
+def test_what_is_no_hub_is_refused(racks: tuple[int, ...], cores: int, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        hub_of(racks, cores, (64,))
