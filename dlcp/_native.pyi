@@ -401,6 +401,7 @@ class CollectiveCommand:
         type: DataType,  # noqa: A002
         op: ReduceOp,
         average_over: int,
+        copies_short: bool = True,
     ) -> None: ...
 
 class Collective:

@@ -153,16 +153,18 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
         .def(
             "__init__",
             [](CollectiveCommand* self, const BoundSchedule& schedule, std::uint32_t group,
-               std::uint32_t signature, DataType type, ReduceOp op, std::uint32_t average_over) {
+               std::uint32_t signature, DataType type, ReduceOp op, std::uint32_t average_over,
+               bool copies_short) {
                 new (self) CollectiveCommand{.group = group,
                                              .schedule = schedule.schedule,
                                              .signature = signature,
                                              .type = type,
                                              .op = op,
-                                             .average_over = average_over};
+                                             .average_over = average_over,
+                                             .copies_short = copies_short};
             },
             nb::arg("schedule"), nb::arg("group"), nb::arg("signature"), nb::arg("type"), nb::arg("op"),
-            nb::arg("average_over"));
+            nb::arg("average_over"), nb::arg("copies_short") = true);
 
     m.def(
         "part_bytes",

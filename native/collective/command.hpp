@@ -53,6 +53,9 @@ struct CollectiveCommand {
     std::uint32_t average_over = 0;  // > 0: divide final results
     std::uint8_t traffic_class = 0;
     Duration timeout{-1};  // negative: none
+    // Short messages leave from copies, so that the collective waits neither for their acknowledgement nor for a repeat.
+    // false: of many short messages, for which that would copy the whole tensor.
+    bool copies_short = true;
     // nullptr: lossy messages are reliable like all others. Read during start() only.
     const LossRules* loss = nullptr;
     // nullptr: elements of `type`. Read during start() only.

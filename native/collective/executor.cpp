@@ -112,6 +112,7 @@ std::uint32_t CollectiveExecutor::prepare(Time now, Group& group, const Collecti
     operation.average = find_average(command.type);
     operation.multiply = find_multiply(command.type);
     operation.average_over = command.average_over;
+    operation.copies_short = command.copies_short;
     operation.may_lose = command.loss != nullptr;
     operation.rescale = command.loss != nullptr && command.loss->rescale;
     operation.element_bytes = static_cast<std::uint32_t>(element_bytes(command.type));

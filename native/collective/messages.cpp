@@ -42,7 +42,8 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     command.traffic_class = traffic_class;
     command.unit_bytes = operation.unit_bytes();
     // A collective waits for a lossy message: its outcome says what was given up.
-    state.detached = state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
+    state.detached =
+        operation.copies_short && state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
     Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot)};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);

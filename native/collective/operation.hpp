@@ -51,6 +51,7 @@ struct GroupOperation {
     AverageFunction average = nullptr;
     MultiplyFunction multiply = nullptr;
     std::uint32_t average_over = 0;                       // > 0: final results are divided by it
+    bool copies_short = true;                             // CollectiveCommand::copies_short
     bool may_lose = false;                                // started with LossRules
     bool rescale = false;                                 // LossRules::rescale
     std::optional<CodedRules> coded;                      // the elements are coded groups

@@ -53,6 +53,9 @@ struct JobSettings {
     double connect_timeout_s = 30;
     std::string algorithm;
     std::string aggregation;
+    std::string hub;
+    std::string hub_job = "job";
+    std::uint64_t hub_bytes_min = 256 * 1024;
     double timeout_s = 0;
     std::string log_level;
     std::uint32_t metrics_port = 0;
@@ -153,6 +156,18 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
          "and "
          "whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md.",
          "off"}),
+    setting_row<&JobSettings::hub>(
+        {SettingSection::collectives, "hub", accept::text("host:port of a hub's service, several with commas"),
+         "The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several "
+         "share the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs "
+         "key_file.",
+         "off"}),
+    setting_row<&JobSettings::hub_job>({SettingSection::collectives, "hub_job", accept::text("a name"),
+                                        "The job's name at the hub, under which the hub's file of keys has the "
+                                        "job key."}),
+    setting_row<&JobSettings::hub_bytes_min>({SettingSection::collectives, "hub_bytes_min",
+                                              accept::integer(1, tebibyte),
+                                              "All-reduces of fewer bytes do not go over the hub."}),
     setting_row<&JobSettings::timeout_s>({SettingSection::collectives, "timeout_s", accept::above(0, 1e9),
                                           "Time after which a collective fails on every rank; auto: what the "
                                           "group is opened with (torch: its `timeout`).",
