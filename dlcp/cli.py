@@ -46,6 +46,12 @@ def _doctor(words: list[str]) -> int:
     return main(words)
 
 
+def _hub(words: list[str]) -> int:
+    from dlcp.hub.command import main
+
+    return main(words)
+
+
 def _lab(words: list[str]) -> int:
     from dlcp.lab.command import main
 
@@ -121,6 +127,7 @@ def _version(words: list[str]) -> int:
 
 COMMANDS = {
     "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
+    "hub": _Command("add gradients for the workers of jobs that name this host as their hub", _hub),
     "lab": _Command(
         "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
     ),

@@ -53,9 +53,15 @@ class SharedJob:
         return cls(Job(ours, rank, size, settings=settings, timeout_s=timeout_s, toward=toward), settings)
 
     def communicator(
-        self, name: str, members: Sequence[int] | None, store: Store, timeout_s: float
+        self,
+        name: str,
+        members: Sequence[int] | None,
+        store: Store,
+        timeout_s: float,
+        *,
+        over_hub: bool = False,
     ) -> Communicator:
-        """A communicator of some of the job's ranks; `release` gives it back.
+        """A communicator of some of the job's ranks; `release` gives it back. `over_hub`: as Job.open_communicator.
 
         `timeout_s`: of its operations, unless the setting of that name says otherwise. Blocks for the store.
         """
@@ -65,7 +71,9 @@ class SharedJob:
             self._users += 1
         try:
             ours = cast("OurStore", store)
-            communicator = self.job.open_communicator(name, members, store=ours, timeout_s=timeout_s)
+            communicator = self.job.open_communicator(
+                name, members, store=ours, timeout_s=timeout_s, over_hub=over_hub
+            )
         except BaseException:
             self._leave()
             raise

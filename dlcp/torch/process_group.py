@@ -175,7 +175,7 @@ class ProcessGroup(dist.ProcessGroup):
             from dlcp.torch.gradient.context import marked_calls
 
             marked = marked_calls(options.gradients)
-        communicator = shared.communicator(name, members, store, timeout_s)
+        communicator = shared.communicator(name, members, store, timeout_s, over_hub=True)
         return cls(shared, communicator, store, name, options, marked)
 
     # --- reductions -----------------------------------------------------------------------------------------

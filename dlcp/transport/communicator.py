@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from dlcp import errors
 from dlcp.checks import refusal
@@ -30,6 +30,10 @@ from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.lossy_reductions import LossyReductions
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.transport.hub.group import HubGroup
+    from dlcp.transport.store import Store
 
 __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 
@@ -44,6 +48,8 @@ class Communicator(LossyReductions):
     They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
     on first use of a peer what Job.connect raises. They do not block but for that.
     """
+
+    _hub_group: HubGroup | None = None
 
     # ---- reducing ----
 
@@ -64,6 +70,8 @@ class Communicator(LossyReductions):
         """
         check_span("data", data)
         _check_factor(factor, op)
+        if algorithm is None and self._hub_group is not None and data[1] >= self.job.settings.hub_bytes_min:
+            return self._all_reduce_over_hub(self._hub_group, data, dtype, op, factor, agree, how)
         calls = self._calls
         plan = self._plan(algorithm, agree, calls.all_reduce, data[1], dtype, op, factor is not None)
         options = self._options(how)
@@ -71,6 +79,60 @@ class Communicator(LossyReductions):
             self._check_open(plan.words, plan.operation)
             scale(data, data, dtype, factor)
         return self._start(plan, None, data, options)
+
+    def _all_reduce_over_hub(
+        self,
+        hub_group: HubGroup,
+        data: Span,
+        dtype: DataType,
+        op: Reduction,
+        factor: float | None,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """All-reduces count among the group's collectives, whichever way they go."""
+        self._check_open("all_reduce", "all_reduce")
+        if how.get("sequence") is None:
+            how["sequence"] = self._take(1)
+        if how.get("timeout_s") is None:
+            how["timeout_s"] = self.timeout_s
+        return hub_group.all_reduce(data, dtype, op, factor, agree, how)
+
+    # ---- over a hub ----
+
+    def join_hub(self, store: Store, timeout_s: float) -> None:
+        """Has all-reduces of at least hub_bytes_min go over the hub from now on. All members call it, once.
+
+        Blocks and raises as open_hub_group.
+        """
+        from dlcp.transport.hub.group import open_hub_group
+
+        self._hub_group = open_hub_group(self, store, timeout_s)
+
+    @property
+    def under_way(self) -> int:
+        """How many operations of this rank are not over."""
+        return super().under_way + (0 if self._hub_group is None else self._hub_group.under_way)
+
+    def abort(self, reason: str = "") -> None:
+        """As Membership.abort."""
+        if self._hub_group is not None:
+            self._hub_group.abort(reason)
+        super().abort(reason)
+
+    def close(self) -> None:
+        """As Membership.close."""
+        if self._hub_group is not None:
+            self._hub_group.close()
+        super().close()
+
+    def withdraw(self) -> None:
+        """As Membership.withdraw."""
+        if self._hub_group is not None:
+            self._hub_group.withdraw()
+        super().withdraw()
+
+    # ---- reducing to one rank, or to each a part ----
 
     def reduce(
         self,

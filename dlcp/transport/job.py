@@ -36,6 +36,7 @@ from dlcp.transport.driver import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder
 from dlcp.transport.flight_trace import dump_path
+from dlcp.transport.hub.client import HubClient, places_of
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.job_record import JobRecord
 from dlcp.transport.logger import RankLogger
@@ -126,8 +127,12 @@ class Job(Closeable):
             given = Settings.load(**changes) if settings is None else settings.replace(**changes)
             place, interface = _choose_place(given, toward)
             record = self._agree(given)
-            self.settings = _for_collectives(record.apply(given).replace(**place))
+            self.settings = for_collectives(record.apply(given).replace(**place))
             """What the endpoint was opened with, job key and number included."""
+            self.key_is_drawn = record.mode == "drawn"
+            """Whether rank 0 drew the job key, so that nobody outside the job can have it."""
+            self.incarnation = record.incarnation
+            """Drawn anew at each start of the job, 64 bits; see JobRecord."""
             self.endpoint = Endpoint(
                 rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
             )
@@ -135,7 +140,7 @@ class Job(Closeable):
         except errors.DlcpError as error:
             self._refuse(str(error))
             raise
-        self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
+        self.card = RankCard.of_this_process(rank, self.endpoint.address, interface, hub=self.settings.hub)
         """The card that this rank published in the store."""
         self._cards[rank] = self.card
         path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
@@ -154,6 +159,8 @@ class Job(Closeable):
             raise
         # Before the endpoint's own at the interpreter's end, since made after it.
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
+        self.hub_client = HubClient(self)
+        """This rank's connections to hubs."""
         if size > 1:
             self._store.set(f"rank/{rank}", self.card.to_json())
         RankLogger(rank).info("%s", self._describe_start())
@@ -235,6 +242,18 @@ class Job(Closeable):
             self.endpoint.connect(rank, address, wait=False)
             self._connected.add(rank)
 
+    # ---- hubs ----
+
+    def all_hubs(self) -> list[str]:
+        """The hubs of all ranks, as host:port, in the order of the ranks that name them. Blocks as card_of."""
+        named = [self.card_of(rank).hub for rank in range(self.size)]
+        return list(dict.fromkeys(place for hub in named if hub for place in places_of(hub)))
+
+    def add_cards(self, cards: Iterable[RankCard]) -> None:
+        """Makes members of groups known that are no ranks of the job: a hub's cores."""
+        for card in cards:
+            self._cards[card.rank] = card
+
     # ---- groups ----
 
     def open_communicator(
@@ -243,16 +262,19 @@ class Job(Closeable):
         members: Sequence[int] | None = None,
         store: Store | None = None,
         timeout_s: float | None = None,
+        *,
+        over_hub: bool = True,
     ) -> Communicator:
         """A group of ranks for collectives. All members open it, with the same name and members.
 
         `members`: distinct ranks of the job, the group's rank i is members[i]; None: all of them in order.
         `store`: where they agree; None: the job's. Members that open several groups of the same name and members open
         them in the same order. `timeout_s`: of operations that bring none, and for the number (None: the job's); the
-        setting of that name comes first.
+        setting of that name comes first. `over_hub`: its large all-reduces go over the hub that the setting of that
+        name names, if it does.
 
         Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
-        ClosedError, LimitError: 2^14 groups are open.
+        ClosedError, LimitError: 2^14 groups are open; HubError, SettingsError: the hub cannot be used.
         """
         checks.text("name", name)
         ranks = self._members(members)
@@ -268,6 +290,12 @@ class Job(Closeable):
         number = self._agree_on_number(name, ranks, part, timeout_s) if len(ranks) > 1 else None
         communicator = Communicator(self, name, ranks, number, part, timeout_s)
         self._communicators.add(communicator)
+        if over_hub and self.settings.hub is not None and len(ranks) > 1:
+            try:
+                communicator.join_hub(part, timeout_s)
+            except errors.DlcpError:
+                communicator.close()
+                raise
         return communicator
 
     def release_number(self, number: int) -> None:
@@ -290,6 +318,7 @@ class Job(Closeable):
         self._closed = True
         for communicator in list(self._communicators):
             communicator.close()
+        self.hub_client.close()
         if self.metrics_server is not None:
             self.metrics_server.close()
         self._finalizer()
@@ -360,13 +389,13 @@ class Job(Closeable):
         for number in released:
             self._store.add(f"number/{number}", -1)
         if ranks[0] == self.rank:
-            number = self._draw_number(len(ranks))
+            number = self.draw_number(len(ranks))
             part.set("number", str(number))
             return number
         what = f"the number of group {name!r} (rank {ranks[0]}, its first member, has not opened it)"
         return int(wait_for(part, "number", timeout_s, what))
 
-    def _draw_number(self, members: int) -> int:
+    def draw_number(self, members: int) -> int:
         """A number that no open group of the job has: how many members hold each one is counted in the store."""
         for _ in range(GROUPS):
             number = (self._store.add("number/next", 1) - 1) % GROUPS
@@ -376,7 +405,7 @@ class Job(Closeable):
         raise errors.LimitError(f"{GROUPS} groups are open; close some")
 
 
-def _for_collectives(settings: Settings) -> Settings:
+def for_collectives(settings: Settings) -> Settings:
     """Shared memory with the ranks of this host, and bounds that suit collectives, where nothing else was asked for."""
     changes: dict[str, Any] = {}
     if settings.shm and settings.driver == "udp":

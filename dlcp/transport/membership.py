@@ -62,7 +62,10 @@ class Membership:
         timeout_s: float,
         *,
         limit_bytes: int = MAX_MESSAGE_BYTES,
+        calls: Calls | None = None,
+        planner: Planner | None = None,
     ) -> None:
+        """`calls`, `planner`: of a group with members that call nothing; None: of one in which all call."""
         self.job = job
         """The job it belongs to."""
         self.name = name
@@ -80,8 +83,8 @@ class Membership:
         self.in_background = False
         """Whether its operations may leave in the lowest traffic class while the job keeps others out of it."""
         self._runtime = job.endpoint.runtime
-        self._calls = Calls(name, members, self.rank, limit_bytes)
-        self._planner = Planner(
+        self._calls = calls or Calls(name, members, self.rank, limit_bytes)
+        self._planner = planner or Planner(
             members,
             self.rank,
             number,
@@ -145,6 +148,12 @@ class Membership:
         return first
 
     # ---- ending ----
+
+    def fail_with(self, error: errors.DlcpError) -> None:
+        """Has later calls raise GroupFailedError, for a failure of what the group depends on."""
+        with self._failure_lock:
+            if self._failed is None:
+                self._failed = error
 
     def abort(self, reason: str = "") -> None:
         """Gives up everything under way, here and on the other members; later calls raise GroupFailedError.

@@ -41,9 +41,22 @@ class RankCard:
     version: str
     wire_version: int
     refusal: str = ""
+    hub: str = ""
+    """The setting of that name: the hub of this rank's rack; "" without one."""
+    role: str = ""
+    """Words for a member that is no rank of the job, such as a hub's core; "" of a rank."""
 
     @classmethod
-    def of_this_process(cls, rank: int, address: str, interface: str | None, refusal: str = "") -> Self:
+    def of_this_process(
+        cls,
+        rank: int,
+        address: str,
+        interface: str | None,
+        refusal: str = "",
+        *,
+        hub: str | None = None,
+        role: str = "",
+    ) -> Self:
         """This process's card."""
         return cls(
             rank=rank,
@@ -55,6 +68,8 @@ class RankCard:
             version=__version__,
             wire_version=_native.WIRE_VERSION,
             refusal=refusal,
+            hub=hub or "",
+            role=role,
         )
 
     def to_json(self) -> str:
@@ -88,7 +103,7 @@ class RankCard:
         """Words for an error: rank, address, host, process."""
         at = f" at {self.place}" if self.address else ""
         on = f", {self.interface}" if self.interface else ""
-        return f"rank {self.rank}{at} (host {self.host}{on}, process {self.pid})"
+        return f"{self.role or f'rank {self.rank}'}{at} (host {self.host}{on}, process {self.pid})"
 
 
 def check_versions(own: RankCard, other: RankCard) -> None:

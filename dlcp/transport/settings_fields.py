@@ -171,6 +171,15 @@ class SettingsFields:
     whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md. Accepted:
     switch://HOST:PORT, with ?NAME=VALUE&… behind it, or off.
     """
+    hub: str | None = None
+    """The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several share
+    the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs key_file. Accepted:
+    host:port of a hub's service, several with commas, or off.
+    """
+    hub_job: str = "job"
+    """The job's name at the hub, under which the hub's file of keys has the job key. Accepted: a name."""
+    hub_bytes_min: int = 262144
+    """All-reduces of fewer bytes do not go over the hub. Accepted: an integer from 1 to 1 099 511 627 776."""
     timeout_s: float | None = None
     """Time after which a collective fails on every rank; auto: what the group is opened with (torch: its `timeout`).
     Accepted: a number above 0 up to 1e+09, or auto.

@@ -10,9 +10,9 @@ in the order of ranks, straight from the packet where they come in that order.
 
 A worker's link carries the tensor once up and once down, where a ring carries 2 (n - 1) / n of it each way. With
 several racks, each with a hub of as many cores, a key has a *home* among its racks: the other racks' cores send it
-their sums, and it sends them the result. A rack's up-link then carries 2 (r - 1) / r of the tensor each way over r racks,
-however many workers there are. PHub (Luo et al., SoCC 2018, arXiv 1805.07891) has keys, cores, and the exchange between
-racks.
+their sums, and it sends them the result. A rack's up-link then carries 2 (r - 1) / r of the tensor each way over r
+racks, however many workers there are. PHub (Luo et al., SoCC 2018, arXiv 1805.07891) has keys, cores, and the exchange
+between racks.
 """
 
 from __future__ import annotations

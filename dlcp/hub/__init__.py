@@ -1,0 +1,11 @@
+"""The hub's service: `dlcp hub`. It adds for the workers of many jobs at once, each apart from the others.
+
+    command.py   the command line
+    keys.py      the file with the jobs' keys
+    service.py   accepts ranks, and keeps the jobs
+    job.py       one job: its cores, its memory, the ranks that are connected
+    group.py     one group: follows what the workers announce
+    core.py      one core: an endpoint with its thread, and the memory of its keys
+
+How ranks see it: dlcp/transport/hub.
+"""

@@ -1,0 +1,122 @@
+"""`dlcp hub`: serves as a hub until a signal ends it.
+
+Exit status: 0 ended as asked (Ctrl-C, SIGTERM); 2 bad input, or an address that cannot be bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from dlcp.arguments import Parser
+from dlcp.errors import ArgumentError
+from dlcp.hub.keys import read_keys, readable_by_others
+from dlcp.hub.service import HubService
+from dlcp.signals import handled
+from dlcp.transport.settings import Settings
+
+logger = logging.getLogger("dlcp")
+
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_WILDCARDS = ("", "0.0.0.0", "::", "*")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status."""
+    parser = Parser(
+        prog="dlcp hub",
+        description="Adds for the workers of jobs that name this hub (DLCP_HUB), each job apart from the others.",
+    )
+    parser.add_argument(
+        "--bind",
+        type=_place,
+        required=True,
+        metavar="HOST:PORT",
+        help="where ranks reach it: the address of an interface, and the TCP port of control connections",
+    )
+    parser.add_argument(
+        "--keys",
+        required=True,
+        metavar="FILE",
+        help="the jobs that may use it: per line a job's name (DLCP_HUB_JOB) and its key in hexadecimal digits",
+    )
+    parser.add_argument(
+        "--cores",
+        type=int,
+        default=max(1, (os.cpu_count() or 2) // 2),
+        metavar="K",
+        help="threads that add, per job; keys are shared out among them (default: half of this host's, %(default)s)",
+    )
+    parser.add_argument(
+        "--memory-max",
+        type=_bytes,
+        default=_half_of_memory(),
+        metavar="BYTES",
+        help="of all jobs together: 8G, 512M (default: half of this host's)",
+    )
+    parser.add_argument(
+        "--job-memory",
+        type=_bytes,
+        metavar="BYTES",
+        help="that each job has for itself (default: a quarter of --memory-max)",
+    )
+    parser.add_argument(
+        "--ports",
+        metavar="LOW-HIGH",
+        help="UDP ports of the cores, one each per job (default: any free ones)",
+    )
+    options = parser.parse_args(arguments)
+    host, port = options.bind
+    keys = read_keys(options.keys)
+    if readable_by_others(options.keys):
+        print(f"dlcp hub: others can read {options.keys}: chmod 600 it", file=sys.stderr)
+    changes = {} if options.ports is None else {"port_range": options.ports}
+    settings = Settings.load(log_level=os.environ.get("DLCP_LOG_LEVEL", "info"), **changes)
+    ended = threading.Event()
+    with (
+        handled(lambda *_: ended.set(), signal.SIGINT, signal.SIGTERM),
+        HubService(
+            host,
+            port,
+            keys,
+            cores=options.cores,
+            memory_bytes=options.memory_max,
+            job_memory_bytes=options.job_memory or max(1, options.memory_max // 4),
+            settings=settings,
+        ) as service,
+    ):
+        print(f"ready: hub at {service.address} for jobs {', '.join(keys)}", flush=True)
+        ended.wait()
+    return 0
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not port.isdigit() or int(port) >= 1 << 16 or host in _WILDCARDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no place for a hub; accepted: an address of this host and a port, such as 10.0.0.9:7100"
+        )
+    return host, int(port)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+) ?([kKmMgGtT]?)(?:i?[bB])?", text)
+    if found is None or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; accepted: such as 512M, 8G (1024 each)")
+    return int(found[1]) * _FACTORS[found[2].lower()]
+
+
+def _half_of_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError) as error:
+        raise ArgumentError(
+            f"this host does not say how much memory it has ({error}); give --memory-max"
+        ) from error

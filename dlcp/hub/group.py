@@ -1,0 +1,112 @@
+"""One group at a hub: starts at its cores what the group's workers announce.
+
+Every worker announces every collective; the first announcement of a number starts it, on all cores of this hub that the
+group has. A worker that calls something else under the number is found out by its tags and fails the group, as
+between ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+
+from dlcp import errors
+from dlcp.hub.core import Core, CoreGroup, WatchedOperation
+from dlcp.transport.call_options import CallOptions
+from dlcp.transport.hub.announcement import NBYTES, Announcement
+from dlcp.transport.hub.group import ANNOUNCEMENT_TAG
+from dlcp.transport.hub.plan import Shape
+from dlcp.transport.span import Span
+
+logger = logging.getLogger("dlcp")
+
+# Receives for announcements that are posted at a time: as many as workers may send before one is handled.
+_POSTED_PER_WORKER = 2
+_POSTED_MAX = 64
+
+
+class ServedGroup:
+    """One group. `own`: per core of this hub its rank in the group, of those that the group has."""
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        shape: Shape,
+        members: list[int],
+        own: list[tuple[Core, int]],
+        listener: Core,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self._lock = threading.Lock()
+        # How many of this rack's workers have announced a number, until all have.
+        self._announced: dict[int, int] = {}
+        self.cores: list[CoreGroup] = []
+        try:
+            for core, rank in own:
+                self.cores.append(CoreGroup(core, number, shape, members, rank))
+        except BaseException:
+            self.close(0.0)
+            raise
+        self._announcers = shape.racks.count(self.cores[0].rack)
+        listening = next(group for group in self.cores if group.core is listener)
+        for _ in range(min(_POSTED_MAX, _POSTED_PER_WORKER * self._announcers)):
+            self._listen(listening)
+
+    def _listen(self, group: CoreGroup) -> None:
+        """Posts a receive for an announcement of any worker."""
+        content = np.zeros(NBYTES, np.uint8)
+        try:
+            operation = group.runtime.start_message(
+                self.number, False, None, ANNOUNCEMENT_TAG, Span.of(content), CallOptions(), content
+            )
+        except (ValueError, errors.DlcpError):
+            return  # the group is closed
+
+        def heard(_: Any) -> None:
+            if (error := operation.result.error) is not None:
+                group.note_failure(error)
+                return
+            self._listen(group)
+            try:
+                self._start(Announcement.read(content.tobytes()))
+            except Exception as error:
+                self.abort(f"an announcement that it cannot serve: {error}")
+
+        group.core.endpoint.dispatcher.add(WatchedOperation(operation), heard)
+
+    def _start(self, said: Announcement) -> None:
+        with self._lock:
+            count = self._announced.get(said.sequence, 0) + 1
+            if count == self._announcers:
+                self._announced.pop(said.sequence, None)
+            else:
+                self._announced[said.sequence] = count
+        if count == 1:
+            for group in self.cores:
+                group.core.start(group, said)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has failed at one of the cores."""
+        return any(group.failure is not None for group in self.cores)
+
+    def abort(self, reason: str) -> None:
+        """Fails the group on all members."""
+        for group in self.cores:
+            group.abort(f"group {self.name!r}: {reason}")
+
+    def close(self, timeout_s: float, *, orderly: bool = True) -> None:
+        """Leaves the group once nothing is under way, at the latest after `timeout_s`. Again: nothing.
+
+        Not `orderly`: a worker has gone without a word. Then once the group has failed: until then others may still
+        come and wait for that worker, and learn from the cores that it has gone.
+        """
+        for group in self.cores:
+            group.wait_over(timeout_s, orderly=orderly)
+        for group in self.cores:
+            group.close()

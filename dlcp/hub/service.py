@@ -1,0 +1,232 @@
+"""Accepts ranks and keeps jobs: one thread per control connection, and a bound on everything.
+
+A job is here while one of its ranks has a connection. A rank that leaves without a word leaves its groups open for a
+while, so that the ranks that wait for it learn from the cores who is missing; then the job and its memory are gone, and
+no other job has noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from dlcp.checks import integer
+from dlcp.errors import DlcpError, HubError, ResourceError
+from dlcp.hub.job import ServedJob
+from dlcp.transport.closeable import Closeable
+from dlcp.transport.hub.client import CORES_MAX
+from dlcp.transport.hub.control import Control, ControlError
+from dlcp.transport.settings import Settings
+
+logger = logging.getLogger("dlcp")
+
+CONNECTIONS_MAX = 1024
+"""Control connections at a time; more are refused at once."""
+_HANDSHAKE_TIMEOUT_S = 10.0
+
+
+class HubService(Closeable):
+    """A hub. Open until close(); serves from threads of its own.
+
+    `host`: the address that ranks reach, for connections and packets alike. `port`: of control connections, TCP; 0:
+    any free one. `keys`: job keys by name. `cores`: endpoints per job, each with its thread. `memory_bytes`: for all
+    jobs; `job_memory_bytes`: reserved for each. `settings`: of the cores' endpoints. Raises ArgumentError,
+    ResourceError.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        keys: Mapping[str, bytes],
+        *,
+        cores: int,
+        memory_bytes: int,
+        job_memory_bytes: int,
+        settings: Settings | None = None,
+    ) -> None:
+        self._cores = integer("cores", cores, 1, CORES_MAX)
+        self._memory_bytes = integer("memory_bytes", memory_bytes, 1)
+        self._job_memory_bytes = integer("job_memory_bytes", job_memory_bytes, 1, memory_bytes)
+        self._keys = keys
+        self._settings = (Settings.load() if settings is None else settings).replace(bind_host=host, hub=None)
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, int], ServedJob] = {}
+        self._streams: set[socket.socket] = set()
+        self._closed = False
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._listener = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            raise ResourceError(f"the hub cannot listen at {host}:{port}: {error}") from error
+        self.port: int = self._listener.getsockname()[1]
+        """Of control connections."""
+        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        """What ranks have as the setting hub."""
+        self._thread = threading.Thread(target=self._accept, name="dlcp-hub", daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closed
+
+    @property
+    def jobs(self) -> list[str]:
+        """The names of the jobs that are here."""
+        with self._lock:
+            return [name for name, _ in self._jobs]
+
+    def close(self) -> None:
+        """Ends all connections and jobs: their ranks learn that the hub is gone. Again: nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            streams, jobs = list(self._streams), list(self._jobs.values())
+            self._jobs.clear()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for stream in streams:
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+        for job in jobs:
+            job.close()
+        self._thread.join()
+
+    # ---- connections ----
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                stream, peer = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                logger.exception("hub: a connection was lost before it was accepted")
+                continue
+            with self._lock:
+                full = self._closed or len(self._streams) >= CONNECTIONS_MAX
+                if not full:
+                    self._streams.add(stream)
+            if full:
+                logger.warning("hub: %s is refused: %d connections are open", peer[0], CONNECTIONS_MAX)
+                stream.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(stream, peer[0]), name="dlcp-hub-rank", daemon=True
+            ).start()
+
+    def _serve(self, stream: socket.socket, peer: str) -> None:
+        try:
+            stream.settimeout(_HANDSHAKE_TIMEOUT_S)
+            control, name = Control.accept(stream, self._keys.get)
+            request = control.receive()
+            if request is not None:
+                stream.settimeout(None)
+                self._serve_rank(control, name, request)
+        except (OSError, ControlError) as error:
+            if not self._closed:
+                logger.warning("hub: the connection with %s has ended: %s", peer, error)
+        except Exception:
+            logger.exception("hub: the connection with %s has ended", peer)
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            stream.close()
+
+    def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
+        """Serves one rank of a job until it leaves."""
+        try:
+            job = self._join(name, request)
+        except DlcpError as error:
+            logger.warning("hub: a rank of job %r is refused: %s", name, error)
+            control.send({"refusal": str(error)})
+            return
+        rank = int(request["rank"])
+        orderly = False
+        try:
+            control.send(
+                {
+                    "cores": [_plain(core.card) for core in job.cores],
+                    "memory_bytes": job.memory_bytes // len(job.cores),
+                }
+            )
+            while not orderly:
+                asked = control.receive()
+                if asked is None:
+                    break
+                answer, orderly = self._answer(job, rank, asked)
+                control.send(answer)
+        finally:
+            self._leave(job, rank, orderly=orderly)
+
+    def _answer(self, job: ServedJob, rank: int, asked: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The answer to a request, and whether the rank leaves."""
+        try:
+            match asked["do"]:
+                case "open":
+                    job.open(rank, asked)
+                case "close":
+                    # Apart: the rank does not wait for others that still need what is under way.
+                    threading.Thread(
+                        target=job.close_group,
+                        args=(int(asked["number"]),),
+                        name="dlcp-hub-close",
+                        daemon=True,
+                    ).start()
+                case "leave":
+                    return {}, True
+                case other:
+                    raise HubError(f"it does not know the request {other!r}")
+        except DlcpError as error:
+            return {"refusal": str(error)}, False
+        return {}, False
+
+    # ---- jobs ----
+
+    def _join(self, name: str, request: Mapping[str, Any]) -> ServedJob:
+        """The job of a rank that joins; made for its first one. Raises HubError, JobError, what Endpoint raises."""
+        with self._lock:
+            if request.get("do") != "join" or self._closed:
+                raise HubError("it is stopping" if self._closed else "a rank joins before anything else")
+            identity = name, int(request["incarnation"], 16)
+            job = self._jobs.get(identity)
+            if job is None:
+                taken = sum(other.memory_bytes for other in self._jobs.values())
+                if taken + self._job_memory_bytes > self._memory_bytes:
+                    raise HubError(
+                        f"it has no memory left: {len(self._jobs)} jobs have {taken} of {self._memory_bytes} bytes, and"
+                        f" a job takes {self._job_memory_bytes} (dlcp hub --memory-max, --job-memory)"
+                    )
+                job = ServedJob(
+                    name, request, self._keys[name], self._settings, self._cores, self._job_memory_bytes
+                )
+                job.check(request)
+                self._jobs[identity] = job
+                logger.info("hub: job %r has come, %d here", name, len(self._jobs))
+            else:
+                job.check(request)
+            job.ranks.add(int(request["rank"]))
+            return job
+
+    def _leave(self, job: ServedJob, rank: int, *, orderly: bool) -> None:
+        if not self._closed:
+            job.close_groups_of(rank, orderly=orderly)
+        with self._lock:
+            job.ranks.discard(rank)
+            if job.ranks:
+                return
+            known = self._jobs.pop((job.name, job.incarnation), None)
+        job.close()
+        if known is not None:
+            logger.info("hub: job %r has left, %d here", job.name, len(self._jobs))
+
+
+def _plain(card: Any) -> dict[str, Any]:
+    return {name: getattr(card, name) for name in card.__slots__}

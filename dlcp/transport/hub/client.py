@@ -1,0 +1,230 @@
+"""A rank's connections to hubs: it joins with its job, and opens and closes groups there.
+
+Only the first member of a group talks to the hubs, for all of them; the others read from the store what came of it. A
+job is at a hub while one of its ranks has a connection, so a job that dies is forgotten without having said anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from dlcp.errors import DlcpError, HubError, SettingsError
+from dlcp.transport.hub.control import Control, ControlError
+from dlcp.transport.hub.plan import Shape
+from dlcp.transport.rank_card import RankCard, check_reach, check_versions
+
+if TYPE_CHECKING:
+    from dlcp.transport.job import Job
+
+CORES_MAX = 256
+"""Of one hub: its cores' ranks in a job follow one another, and leave room for so many."""
+# An answer needs no more than this, even if a hub opens endpoints for it.
+_ANSWER_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A group that is open at its hubs, as it stands in the store for the group's members."""
+
+    number: int
+    """Of the group with the hubs' cores as members."""
+    shape: Shape
+    cores: tuple[RankCard, ...]
+    """Of the cores, rack by rank of rack."""
+    listeners: tuple[tuple[int, ...], ...]
+    """Per rack the cores to announce to, one of each hub, as an index of `cores`."""
+    memory_bytes: int
+    """That the poorest core has for the job."""
+
+    def to_json(self) -> str:
+        """As it stands in the store."""
+        return json.dumps(asdict(self) | {"shape": [self.shape.racks, self.shape.cores]})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """From the store. Raises HubError: the first member could not open it."""
+        values = json.loads(text)
+        if "refusal" in values:
+            raise HubError(values["refusal"])
+        racks, cores = values["shape"]
+        return cls(
+            values["number"],
+            Shape(tuple(racks), cores),
+            tuple(RankCard(**card) for card in values["cores"]),
+            tuple(map(tuple, values["listeners"])),
+            values["memory_bytes"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A hub that this rank has joined."""
+
+    place: str
+    control: Control
+    cores: tuple[RankCard, ...]
+    memory_bytes: int
+
+
+class HubClient:
+    """The connections of one rank. Made by Job; any thread may use it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._joined: dict[str, _Joined] = {}
+        self._closed = False
+
+    def open(self, workers: Sequence[int], number: int, name: str, hubs: Sequence[str]) -> Opened:
+        """Opens a group at all hubs of its racks. `hubs`: per worker the setting of its rack.
+
+        Blocks for the hubs. Raises HubError: one cannot be reached or refuses; SettingsError: no key of one's own.
+        """
+        racks = list(dict.fromkeys(hubs))
+        places = [places_of(rack) for rack in racks]
+        with self._lock:
+            joined = [[self._join(place) for place in rack] for rack in places]
+            count = min(sum(len(hub.cores) for hub in rack) for rack in joined)
+            cores: list[RankCard] = []
+            listeners = []
+            for rack in joined:
+                first = len(cores)
+                starts: list[int] = []
+                taken: list[RankCard] = []
+                for hub in rack:
+                    if len(taken) < count:
+                        starts.append(first + len(taken))
+                    taken += hub.cores
+                listeners.append(tuple(starts))
+                cores += taken[:count]
+            opened = Opened(
+                number,
+                Shape(tuple(racks.index(hub) for hub in hubs), count),
+                tuple(cores),
+                tuple(listeners),
+                min(hub.memory_bytes for rack in joined for hub in rack),
+            )
+            request = {
+                "do": "open",
+                "number": number,
+                "name": name,
+                "workers": list(workers),
+                "addresses": [self._job.address_of(rank) for rank in workers],
+                "racks": opened.shape.racks,
+                "cores": [core.rank for core in cores],
+                "core_addresses": [core.address for core in cores],
+                "listeners": [cores[index].rank for rack in listeners for index in rack],
+            }
+            for place in dict.fromkeys(place for rack in places for place in rack):
+                self._ask(place, request)
+        return opened
+
+    def close_group(self, number: int, hubs: Sequence[str]) -> None:
+        """Has the hubs forget a group that this rank opened. Does not fail: a hub that is gone has forgotten it."""
+        with self._lock, contextlib.suppress(DlcpError):
+            for place in dict.fromkeys(place for rack in hubs for place in places_of(rack)):
+                if place in self._joined:
+                    self._ask(place, {"do": "close", "number": number})
+
+    def close(self) -> None:
+        """Leaves all hubs. Again: nothing."""
+        with self._lock:
+            self._closed = True
+            for joined in self._joined.values():
+                with contextlib.suppress(OSError, ControlError, HubError):
+                    joined.control.ask({"do": "leave"})
+                joined.control.close()
+            self._joined.clear()
+
+    # ---- helpers ----
+
+    def _join(self, place: str) -> _Joined:
+        """The connection to a hub; opened at first. With the lock held."""
+        if (known := self._joined.get(place)) is not None:
+            return known
+        if self._closed:
+            raise HubError(f"the hub at {place} is not asked: this rank's job is closed")
+        job = self._job
+        key = job.settings.job_key()
+        if key is None or job.key_is_drawn:
+            raise SettingsError(
+                f"hub is {place}, and this job has no key of its own; set key_file (DLCP_KEY_FILE) on all ranks, and"
+                " give the hub the same key under the job's name (dlcp hub --keys)"
+            )
+        hubs = job.all_hubs()
+        request = {
+            "do": "join",
+            "rank": job.rank,
+            "size": job.size,
+            "job": job.settings.job,
+            "incarnation": f"{job.incarnation:016x}",
+            "encrypt": job.settings.encrypt,
+            "first_rank": job.size + CORES_MAX * hubs.index(place),
+            "card": asdict(RankCard.of_this_process(job.rank, job.card.address, job.card.interface)),
+        }
+        control = self._connect(place, key)
+        try:
+            answer = control.ask(request)
+            cores = tuple(RankCard(**card) for card in answer["cores"])
+            for core in cores:
+                check_versions(job.card, core)
+                check_reach(job.card, core)
+        except (OSError, ControlError, HubError) as error:
+            control.close()
+            raise _refusal(place, error) from error
+        except (KeyError, TypeError) as error:
+            control.close()
+            raise HubError(
+                f"the hub at {place} does not answer as this version of dlcp's ({error!r})"
+            ) from error
+        self._joined[place] = joined = _Joined(place, control, cores, int(answer["memory_bytes"]))
+        return joined
+
+    def _connect(self, place: str, key: bytes) -> Control:
+        host, _, port = place.rpartition(":")
+        timeout_s = self._job.settings.connect_timeout_s
+        try:
+            stream = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        except (OSError, ValueError) as error:
+            raise HubError(
+                f"the hub at {place} cannot be reached from rank {self._job.rank}: {error}; see that `dlcp hub` runs"
+                " there and that TCP passes to its port, or leave the setting hub (DLCP_HUB) out"
+            ) from error
+        stream.settimeout(_ANSWER_TIMEOUT_S)
+        try:
+            return Control.connect(stream, key, self._job.settings.hub_job)
+        except (OSError, ControlError) as error:
+            stream.close()
+            raise _refusal(place, error) from error
+
+    def _ask(self, place: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return self._joined[place].control.ask(dict(request))
+        except (OSError, ControlError) as error:
+            self._joined.pop(place).control.close()
+            raise _refusal(place, error) from error
+        except HubError as error:
+            raise _refusal(place, error) from error
+
+
+def _refusal(place: str, error: Exception) -> HubError:
+    said = str(error) or type(error).__name__
+    return HubError(f"the hub at {place}: {said}")
+
+
+def places_of(hub: str) -> list[str]:
+    """The addresses of one rack's hubs. Raises HubError: not written as host:port, or twice."""
+    found = [place.strip() for place in hub.split(",")]
+    for place in found:
+        host, colon, port = place.rpartition(":")
+        if not (host and colon and port.isdigit() and 0 < int(port) < 1 << 16) or found.count(place) > 1:
+            raise HubError(
+                f"hub is {hub!r}; accepted: host:port, or several, each once, with commas between them"
+            )
+    return found

@@ -1,0 +1,183 @@
+"""The control connection of a hub: a TCP stream of requests and answers, both authenticated by the job key.
+
+    rank → hub    hello      name of the job, a number drawn by the rank
+    hub → rank    challenge  a number drawn by the hub
+    rank → hub    request    ┐ each with an HMAC (SHA-256) over direction, count and text, under a key
+    hub → rank    answer     ┘ derived from the job key, the job's name and both numbers
+
+Neither side sends the job key or takes a text whose code is wrong, so a recorded connection cannot be played again and
+a stranger learns only whether the hub knows a name. Texts are not secret and not encrypted. Frames have a length of 32
+bits in front and a bound on it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from dlcp.errors import HubError
+
+VERSION = 1
+"""Of what the two sides say."""
+FRAME_BYTES_MAX = 1 << 20
+"""Of one text: addresses of some thousand ranks."""
+_HEAD = struct.Struct(">I")
+_CODE_BYTES = 32
+_TO_HUB, _FROM_HUB = b"\0", b"\1"
+# Found dead within this time of silence: a host that lost its power says nothing.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 5))
+
+
+class ControlError(Exception):
+    """The other side said what does not belong here, has another key, or is gone. The text is for an error or a log."""
+
+
+class Control:
+    """One end of a control connection, after the handshake. One thread at a time."""
+
+    def __init__(self, stream: socket.socket, key: bytes, own: bytes) -> None:
+        self._stream = stream
+        self._key = key
+        self._own = own
+        self._other = _FROM_HUB if own == _TO_HUB else _TO_HUB
+        self._sent = self._received = 0
+
+    @classmethod
+    def connect(cls, stream: socket.socket, job_key: bytes, name: str) -> Control:
+        """The rank's side of the handshake. Raises ControlError, OSError."""
+        _prepare(stream)
+        own = secrets.token_bytes(16)
+        _send(stream, json.dumps({"dlcp_hub": VERSION, "job": name, "number": own.hex()}).encode())
+        said = _read_json(_receive(stream))
+        if "refusal" in said:
+            raise ControlError(str(said["refusal"]))
+        if said.get("dlcp_hub") != VERSION:
+            raise ControlError(f"it is no hub of this version of dlcp: it says {str(said)[:80]}")
+        return cls(stream, _derive(job_key, name, own, _bytes_of(said.get("number"))), _TO_HUB)
+
+    @classmethod
+    def accept(cls, stream: socket.socket, key_of: Callable[[str], bytes | None]) -> tuple[Control, str]:
+        """The hub's side: the connection and the name of its job. Raises ControlError, OSError.
+
+        `key_of`: the job key of a name; None: there is no such job.
+        """
+        _prepare(stream)
+        hello = _read_json(_receive(stream))
+        name = hello.get("job")
+        if hello.get("dlcp_hub") != VERSION or not isinstance(name, str):
+            raise ControlError(f"a stranger says {str(hello)[:80]}")
+        key = key_of(name)
+        if key is None:
+            _send(stream, json.dumps({"refusal": f"it has no key for a job {name!r}"}).encode())
+            raise ControlError(f"a rank of a job {name!r}, of which there is no key")
+        other = _bytes_of(hello.get("number"))
+        own = secrets.token_bytes(16)
+        _send(stream, json.dumps({"dlcp_hub": VERSION, "number": own.hex()}).encode())
+        return cls(stream, _derive(key, name, other, own), _FROM_HUB), name
+
+    def send(self, text: dict[str, Any]) -> None:
+        """Sends one text. Raises ControlError: too long; OSError."""
+        content = json.dumps(text).encode()
+        if len(content) > FRAME_BYTES_MAX:
+            raise ControlError(f"a text of {len(content)} bytes; accepted: up to {FRAME_BYTES_MAX}")
+        _send(self._stream, self._code(self._own, self._sent, content) + content)
+        self._sent += 1
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next text; None: the other side has ended the connection. Raises ControlError, OSError."""
+        frame = _receive(self._stream, may_end=True)
+        if frame is None:
+            return None
+        code, content = frame[:_CODE_BYTES], frame[_CODE_BYTES:]
+        if not hmac.compare_digest(code, self._code(self._other, self._received, content)):
+            raise ControlError("the job keys differ")
+        self._received += 1
+        return _read_json(content)
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sends a request and returns the answer. Raises HubError: refused; ControlError, OSError."""
+        self.send(request)
+        answer = self.receive()
+        if answer is None:
+            # A hub that cannot read a request ends the connection: what it would say would have the wrong key too.
+            raise ControlError(
+                "it has ended the connection: its key of the job is another one, or it is stopping"
+            )
+        if "refusal" in answer:
+            raise HubError(str(answer["refusal"]))
+        return answer
+
+    def close(self) -> None:
+        """Ends the connection. Again: nothing."""
+        self._stream.close()
+
+    def _code(self, direction: bytes, count: int, content: bytes) -> bytes:
+        return hmac.digest(self._key, direction + count.to_bytes(8, "big") + content, "sha256")
+
+
+def _derive(job_key: bytes, name: str, rank_number: bytes, hub_number: bytes) -> bytes:
+    said = name.encode()
+    return hmac.digest(
+        job_key,
+        b"dlcp hub control %d" % VERSION + len(said).to_bytes(4, "big") + said + rank_number + hub_number,
+        "sha256",
+    )
+
+
+def _prepare(stream: socket.socket) -> None:
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        stream.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _send(stream: socket.socket, frame: bytes) -> None:
+    stream.sendall(_HEAD.pack(len(frame)) + frame)
+
+
+def _receive(stream: socket.socket, *, may_end: bool = False) -> bytes | None:
+    head = _read(stream, _HEAD.size, may_end=may_end)
+    if head is None:
+        return None
+    (length,) = _HEAD.unpack(head)
+    if length > FRAME_BYTES_MAX + _CODE_BYTES:
+        raise ControlError(f"it announces a text of {length} bytes; accepted: up to {FRAME_BYTES_MAX}")
+    return _read(stream, length)
+
+
+def _read(stream: socket.socket, length: int, *, may_end: bool = False) -> bytes | None:
+    """Exactly so many bytes; None: the stream ended before the first of them, and may."""
+    read = bytearray()
+    while len(read) < length:
+        piece = stream.recv(length - len(read))
+        if not piece:
+            if may_end and not read:
+                return None
+            raise ControlError("it has ended the connection")
+        read += piece
+    return bytes(read)
+
+
+def _read_json(content: bytes | None) -> dict[str, Any]:
+    try:
+        said = json.loads(content or b"")
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        raise ControlError(f"it says {(content or b'')[:40]!r}, which is none of dlcp's")
+    return said
+
+
+def _bytes_of(number: object) -> bytes:
+    try:
+        found = bytes.fromhex(number) if isinstance(number, str) else b""
+    except ValueError:
+        found = b""
+    if len(found) != 16:
+        raise ControlError(f"it draws {str(number)[:40]!r}; accepted: 16 bytes in hexadecimal digits")
+    return found

@@ -1,0 +1,135 @@
+"""A worker's end of a group with a hub: it announces each all-reduce to its rack's hub, and starts it.
+
+The group has members that are no ranks of the job, the hubs' cores. It fails as any group does, and the communicator
+beside which it stands fails with it. Its collectives have the communicator's numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlcp import _native, errors
+from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords
+from dlcp.transport.calls import Calls
+from dlcp.transport.element import DataType, Reduction
+from dlcp.transport.hub.client import Opened
+from dlcp.transport.hub.plan import HubPlan, HubPlanner
+from dlcp.transport.local_memory import scale
+from dlcp.transport.membership import Membership
+from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
+from dlcp.transport.span import Span
+from dlcp.transport.store import Store, wait_for
+from dlcp.transport.work import Work
+
+if TYPE_CHECKING:
+    from dlcp.transport.communicator import Communicator
+
+ANNOUNCEMENT_TAG = 0
+# Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
+_ANNOUNCING = CallOptions(traffic_class=TRAFFIC_CLASS_MAX)
+
+
+class HubGroup(Membership):
+    """One rank's end. Made by `open_hub_group`; any thread may use it."""
+
+    def __init__(self, beside: Communicator, opened: Opened, store: Store, hubs: tuple[str, ...]) -> None:
+        job, workers = beside.job, beside.members
+        members = (*workers, *(core.rank for core in opened.cores))
+        name = f"{beside.name}.hub"
+        rank = beside.rank
+        super().__init__(
+            job,
+            name,
+            members,
+            opened.number,
+            store,
+            beside.timeout_s,
+            calls=Calls(name, workers, rank, MAX_MESSAGE_BYTES),
+            planner=HubPlanner(
+                members, rank, opened.number, MAX_MESSAGE_BYTES, opened.shape, opened.memory_bytes
+            ),
+        )
+        self._beside = beside
+        self._hubs = hubs
+        rack = opened.shape.racks[rank]
+        first = len(workers)
+        self._listeners = [first + core for core in opened.listeners[rack]]
+        cores = opened.cores[rack * opened.shape.cores : (rack + 1) * opened.shape.cores]
+        job.connect([core.rank for core in cores])
+
+    def all_reduce(
+        self,
+        data: Span,
+        dtype: DataType,
+        op: Reduction,
+        factor: float | None,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """As Communicator.all_reduce, whose number `how` brings. Raises HubError: the hub has no memory for it."""
+        plan = self._plan(None, agree, self._calls.all_reduce, data[1], dtype, op, factor is not None)
+        assert isinstance(plan, HubPlan)
+        options = self._options(dict(how))
+        self._check_open(plan.words, plan.operation)
+        if factor is not None:
+            scale(data, data, dtype, factor)
+        assert options.sequence is not None
+        self._announce(plan, options.sequence, options.traffic_class)
+        return self._start(plan, None, data, options)
+
+    def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
+        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class).pack()
+        content = np.frombuffer(bytearray(said), np.uint8)
+        assert self.number is not None
+        for core in self._listeners:
+            # Short enough to leave from a copy.
+            self._runtime.start_message(
+                self.number, True, core, ANNOUNCEMENT_TAG, Span.of(content), _ANNOUNCING, content
+            )
+
+    def _leave(self, *, tell: bool) -> None:
+        super()._leave(tell=tell)
+        if self.rank == 0 and self.number is not None:
+            with contextlib.suppress(errors.DlcpError):
+                self.job.hub_client.close_group(self.number, self._hubs)
+
+    def _explain(self, work: Work, result: _native.CollectiveResult) -> errors.CollectiveError:
+        error = super()._explain(work, result)
+        if self._failed is not None:
+            self._beside.fail_with(self._failed)
+        return error
+
+
+def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:
+    """The group with hubs of a communicator's ranks. All of them call it.
+
+    Blocks for the other ranks' cards and, on the first member, for the hubs. Raises, alike on all ranks, JobError: some
+    of them have no hub; HubError: a hub cannot be reached or refuses; StoreTimeoutError.
+    """
+    job, workers = beside.job, beside.members
+    cards = [job.card_of(rank, timeout_s) for rank in workers]
+    hubs = tuple(card.hub for card in cards)
+    if not all(hubs):
+        has = hubs.index(next(filter(None, hubs)))
+        lacks = hubs.index("")
+        raise errors.JobError(
+            f"{cards[has].describe()} has the hub {hubs[has]}, {cards[lacks].describe()} has none; set hub (DLCP_HUB)"
+            " on all ranks, or on none"
+        )
+    if beside.rank != 0:
+        what = f"the hub's group of {beside.name!r} (rank {workers[0]}, its first member, has not opened it)"
+        opened = Opened.from_json(wait_for(store, "hub", timeout_s, what))
+    else:
+        try:
+            number = job.draw_number(len(workers))
+            opened = job.hub_client.open(workers, number, beside.name, hubs)
+        except errors.DlcpError as error:
+            store.set("hub", json.dumps({"refusal": str(error)}))
+            raise
+        store.set("hub", opened.to_json())
+    job.add_cards(opened.cores)
+    return HubGroup(beside, opened, store, hubs)

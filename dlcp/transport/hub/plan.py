@@ -1,0 +1,134 @@
+"""The plan of an all-reduce over a hub: what a worker and a core both derive from sizes alone.
+
+Keys are the even parts of the buffer, so a worker's memory needs no list of them; a core keeps those that it owns in
+memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from dlcp import _native
+from dlcp.errors import HubError
+from dlcp.transport.calls import Call
+from dlcp.transport.element import ELEMENT_BYTES
+from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.plan import Plan, Planner, Recorded
+from dlcp.transport.schedule.hub import Hub, all_reduce, hub_of, key_count
+from dlcp.transport.schedule_memory import compile_schedule
+from dlcp.transport.signature import signature_of
+
+
+class Shape(NamedTuple):
+    """Workers and cores of a group with a hub, by their ranks in the group: see schedule.hub.Hub."""
+
+    racks: tuple[int, ...]
+    cores: int
+
+    @property
+    def workers(self) -> int:
+        """How many ranks contribute."""
+        return len(self.racks)
+
+    def contributions(self, rack: int) -> int:
+        """How many contributions a core of this rack may have to keep of a key."""
+        return self.racks.count(rack) + max(self.racks)
+
+
+class KeyPlan(NamedTuple):
+    """What one rank of the group does with a buffer of some size and type."""
+
+    schedule: _native.Schedule
+    peers: tuple[int, ...]
+    """Ranks in the group that it exchanges messages with."""
+    sizes: tuple[int, ...]
+    """Bytes of its chunks: of a worker all keys, of a core those that it takes."""
+
+
+@lru_cache(maxsize=256)
+def _packed(shape: Shape, nbytes: int, dtype: _native.DataType) -> tuple[Hub, tuple[int, ...]]:
+    sizes = tuple(_native.part_bytes(nbytes, key_count(nbytes, shape.cores), dtype))
+    return hub_of(shape.racks, shape.cores, sizes), sizes
+
+
+def key_plan(shape: Shape, rank: int, nbytes: int, dtype: _native.DataType) -> KeyPlan:
+    """The plan of the group's rank `rank`, for a buffer of `nbytes`."""
+    hub, sizes = _packed(shape, nbytes, dtype)
+    compiled = compile_schedule(all_reduce(rank, hub), hub.world_size, rank)
+    own = sizes if rank < hub.workers else tuple(sizes[key] for key in hub.keys_of(rank))
+    return KeyPlan(compiled, tuple(compiled.peers), own)
+
+
+def core_bytes(shape: Shape, rack: int, sizes: Sequence[int]) -> int:
+    """Memory that a core may need for keys of these sizes: one contribution is in place, the others may come early."""
+    return sum(sizes) * shape.contributions(rack)
+
+
+def core_bytes_max(shape: Shape, nbytes: int, dtype: _native.DataType) -> int:
+    """Of the busiest core."""
+    hub, sizes = _packed(shape, nbytes, dtype)
+    loads = [0] * hub.cores
+    for owner, size in zip(hub.owners, sizes, strict=True):
+        loads[owner % hub.cores] += size
+    return max(max(loads) * shape.contributions(rack) for rack in range(hub.rack_count))
+
+
+@dataclass(slots=True)
+class HubPlan(Plan):
+    """A worker's plan, and what it announces."""
+
+    announcement: Announcement = field(kw_only=True)
+    """With number 0."""
+
+
+class HubPlanner(Planner):
+    """Makes a worker's plans. `members`: ranks in the job, workers and then cores; `memory_bytes`: of a core."""
+
+    def __init__(
+        self,
+        members: Sequence[int],
+        rank: int,
+        number: int,
+        limit_bytes: int,
+        shape: Shape,
+        memory_bytes: int,
+    ) -> None:
+        super().__init__(members, rank, number, None, limit_bytes, lambda: None)
+        self._shape = shape
+        self._memory_bytes = memory_bytes
+
+    def plan(self, call: Call, algorithm: str | None) -> HubPlan:
+        """A plan of an all-reduce. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
+        del algorithm
+        type_ = call.arithmetic.type
+        if (needed := core_bytes_max(self._shape, call.nbytes, type_)) > self._memory_bytes:
+            raise HubError(
+                f"{call.words} needs {needed} bytes at a core of the hub, which has {self._memory_bytes} for this job;"
+                " start the hub with a larger --job-memory, or more --cores, or reduce in smaller buffers"
+            )
+        plan = key_plan(self._shape, self._rank, call.nbytes, type_)
+        assert self._number is not None
+        signature = signature_of(call.operation, f"{call.terms} hub {self._shape}", *call.arithmetic)
+        command = _native.CollectiveCommand(
+            plan.schedule, self._number, signature, *call.arithmetic, copies_short=False
+        )
+        return HubPlan(
+            call.operation,
+            call.words,
+            command,
+            [self._members[peer] for peer in plan.peers],
+            type_,
+            "hub",
+            None,
+            None,
+            Recorded(call.operation, call.nbytes, call.nbytes, type_, None),
+            0,
+            len(plan.sizes),
+            ELEMENT_BYTES[type_],
+            announcement=Announcement(
+                0, call.nbytes, signature, call.arithmetic.average_over, 0, type_, call.arithmetic.op
+            ),
+        )
