@@ -102,6 +102,7 @@ PYTHON_ARROWS = {
     "dlcp._native": set(),
     "dlcp.transport": {"dlcp", "dlcp._native", "numpy"},
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
+    "dlcp.hub": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
@@ -179,6 +180,7 @@ PYTHON_ARROWS = {
 LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
     "dlcp.cli": {
+        "dlcp.hub",
         "dlcp._native",
         "dlcp.transport",
         "dlcp.doctor",

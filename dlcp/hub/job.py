@@ -21,7 +21,7 @@ from dlcp.transport.settings import Settings
 
 # A job whose ranks have gone keeps its groups for this much longer than a peer may be silent: so that the ranks that
 # are left learn from the cores who is missing.
-_GRACE_S = 5.0
+GRACE_S = 5.0
 # Of a group that its first member closes in good order: how long other ranks may still need what is under way.
 _CLOSE_S = 5.0
 
@@ -61,7 +61,7 @@ class ServedJob:
         except BaseException:
             self.close()
             raise
-        self._grace_s = own.peer_timeout_s + _GRACE_S
+        self._grace_s = own.peer_timeout_s + GRACE_S
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Raises HubError: another job's rank, or one that is connected already; JobError: another version."""

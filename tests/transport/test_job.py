@@ -23,7 +23,7 @@ import pytest
 from dlcp import errors
 from dlcp.transport import Endpoint, Settings
 from dlcp.transport import job as job_module
-from dlcp.transport.job import Job, _choose_place, _for_collectives
+from dlcp.transport.job import Job, _choose_place, for_collectives
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
 from dlcp.transport.store import MemoryStore, PrefixStore
 from tests.support.relay import Header, Relay
@@ -417,7 +417,7 @@ def test_below_the_kernel_an_address_must_be_set(driver: str) -> None:
     ],
 )
 def test_ranks_of_a_host_share_memory_whatever_leads_out_of_it(driver: str, shm: bool, expected: str) -> None:
-    assert _for_collectives(Settings(driver=driver, shm=shm)).driver == expected
+    assert for_collectives(Settings(driver=driver, shm=shm)).driver == expected
 
 
 def test_device_below_the_kernel_is_not_looked_up_in_the_kernel() -> None:
@@ -510,7 +510,7 @@ def test_close_waits_until_peers_are_quiet(
 
 def test_process_that_forgets_to_close_ends_well() -> None:
     script = """
-        from dlcp.transport.job import Job, _choose_place, _for_collectives
+        from dlcp.transport.job import Job, _choose_place, for_collectives
         from dlcp.transport.store import MemoryStore
         store = MemoryStore()
         jobs = [Job(store, rank, 2) for rank in range(2)]
@@ -532,7 +532,7 @@ def test_forked_child_leaves_the_job_alone() -> None:
     script = """
         import os
         from dlcp.errors import ForkError
-        from dlcp.transport.job import Job, _choose_place, _for_collectives
+        from dlcp.transport.job import Job, _choose_place, for_collectives
         from dlcp.transport.store import MemoryStore
         store = MemoryStore()
         jobs = [Job(store, rank, 2) for rank in range(2)]

@@ -1,0 +1,69 @@
+"""`dlcp hub`: bad input is one line and status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlcp.cli import main
+from dlcp.errors import ArgumentError
+from dlcp.hub.keys import read_keys
+
+KEY = bytes(range(32)).hex()
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    path.touch(0o600)
+    path.write_text(f"# jobs\n\njob {KEY}\nother {'ab' * 32}  # as well\n")
+    return path
+
+
+def test_the_file_of_keys_is_read(keys: Path) -> None:
+    assert read_keys(keys) == {"job": bytes(range(32)), "other": b"\xab" * 32}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no job"),
+        ("job 12", "line 1: accepted: the name of a job and 64 hexadecimal digits"),
+        (f"job {KEY}\njob {KEY}", "line 2: job 'job' is there twice"),
+        (f"{KEY}", "line 1: accepted"),
+    ],
+)
+def test_what_is_no_file_of_keys_is_refused_and_not_shown(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=said) as caught:
+        read_keys(path)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--bind", "0.0.0.0:7100"],
+            "'0.0.0.0:7100' is no place for a hub; accepted: an address of this host",
+        ),
+        (["--bind", "7100"], "is no place for a hub"),
+        (["--bind", "127.0.0.1:0", "--memory-max", "lots"], "'lots' is no size; accepted: such as 512M"),
+        (["--bind", "127.0.0.1:0", "--cores", "0"], "cores is 0; accepted: an integer from 1 to 256"),
+        (["--bind", "127.0.0.1:0", "--memory-max", "1M", "--job-memory", "2M"], "memory_bytes is 2097152"),
+        (["--bind", "127.0.0.1:0", "--ports", "9-1"], "port_range"),
+        (["--bind", "203.0.113.7:7100"], "the hub cannot listen at 203.0.113.7:7100"),
+    ],
+)
+def test_bad_input_is_one_line(
+    keys: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    try:
+        status = main(["hub", "--keys", str(keys), *words])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    complaint = capsys.readouterr().err
+    assert (status, complaint.count("\n")) == (2, 1), complaint
+    assert said in complaint

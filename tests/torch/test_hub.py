@@ -1,0 +1,94 @@
+"""DDP and all-reduces of process groups over a hub: exact, the same on all ranks, and chosen by environment alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcp.errors import HubError
+from dlcp.hub.service import HubService
+from tests.torch import ranks
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    key = bytes(range(32))
+    path = tmp_path_factory.mktemp("hub") / "key"
+    path.touch(0o600)
+    path.write_text(key.hex())
+    with HubService(
+        "127.0.0.1", 0, {"job": key}, cores=2, memory_bytes=256 * MIB, job_memory_bytes=64 * MIB
+    ) as hub:
+        yield {"DLCP_HUB": hub.address, "DLCP_KEY_FILE": str(path), "DLCP_HUB_BYTES_MIN": "1"}
+
+
+def train(steps: int = 3) -> tuple[list[bytes], bool]:
+    """Parameters after training on whole numbers' gradients, and whether they came over a hub."""
+    rank = dist.get_rank()
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 1))
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.02)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for step in range(steps):
+        batch = torch.randn(16, 40, generator=torch.Generator().manual_seed(10 * step + rank))
+        optimizer.zero_grad()
+        parallel(batch).square().mean().backward()
+        optimizer.step()
+    group: Any = dist.group.WORLD
+    hub = group.communicator._hub_group
+    return [p.detach().numpy().tobytes() for p in model.parameters()], hub is not None and hub.name.endswith(
+        ".hub"
+    )
+
+
+def test_ddp_over_a_hub_trains_as_round_a_ring(environment: dict[str, str]) -> None:
+    """Two ranks: a sum of two numbers does not depend on the order, so the bits are the same."""
+    over_hub = ranks.run(train, 2, environment=environment)
+    ring = ranks.run(train, 2)
+    assert [found[1] for found in (*over_hub, *ring)] == [True, True, False, False]
+    assert over_hub[0][0] == over_hub[1][0] == ring[0][0]
+
+
+def reduce_all() -> list[Any]:
+    rank, found = dist.get_rank(), []
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+        tensor = torch.arange(100_003, dtype=torch.float64) % 251 + rank
+        work = dist.all_reduce(tensor, op, async_op=True)
+        work.wait()
+        found.append(tensor.numpy().tobytes())
+    tensor = (torch.arange(1000) % 7 + rank).to(torch.bfloat16)
+    dist.all_reduce(tensor)
+    found.append(tensor.float().numpy().tobytes())
+    with pytest.raises(dist.DistBackendError, match="bytes at a core of the hub"):
+        dist.all_reduce(torch.zeros(32 * MIB))
+    return found
+
+
+def test_reductions_and_types_over_a_hub(environment: dict[str, str]) -> None:
+    found = ranks.run(reduce_all, 2, environment=environment)
+    assert found[0] == found[1] == ranks_expected()
+
+
+def ranks_expected() -> list[bytes]:
+    base = torch.arange(100_003, dtype=torch.float64) % 251
+    half = (torch.arange(1000) % 7 * 2 + 1).float()
+    return [each.numpy().tobytes() for each in (2 * base + 1, base + 0.5, base + 1, half)]
+
+
+def refused() -> str:
+    with pytest.raises(HubError, match=r"the hub at 127.0.0.1:9 cannot be reached") as caught:
+        dist.init_process_group("dlcp")
+    return type(caught.value).__name__
+
+
+def test_a_hub_that_is_not_there_is_said_on_every_rank(environment: dict[str, str]) -> None:
+    found = ranks.run(refused, 2, backend=None, environment=environment | {"DLCP_HUB": "127.0.0.1:9"})
+    assert found == ["HubError"] * 2
