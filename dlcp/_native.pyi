@@ -392,6 +392,18 @@ class CollectiveResult:
 
 def part_bytes(nbytes: int, parts: int, type: DataType) -> list[int]: ...  # noqa: A002
 
+class UpdateRules:
+    def __init__(
+        self,
+        rule: Sgd | Adam | Lars,
+        step: int,
+        divisor: int,
+        weight_addresses: Sequence[int],
+        state_addresses: Sequence[Sequence[int]],
+    ) -> None: ...
+
+def optimizer_states(rule: Sgd | Adam | Lars) -> int: ...
+
 class CollectiveCommand:
     def __init__(
         self,
@@ -456,6 +468,7 @@ class Runtime:
         keep: object,
         loss: LossRules | None = None,
         coded: CodedRules | None = None,
+        update: UpdateRules | None = None,
     ) -> Collective: ...
     def start_message(
         self,

@@ -2,7 +2,8 @@
 
 A key belongs to one core of a rack from the first contribution to the reply. The endpoint's thread adds contributions
 in the engine's receive path (native/collective/dataflow.cpp) and takes no lock of Python's; Python starts each
-collective and no more. Between the sum and the reply is the place for an optimizer that works on the weights there.
+collective and no more. Between the sum and the reply an optimizer may work on weights that stay here
+(native/collective/update.cpp): then the weights come back in place of the sum.
 
 Memory is bounded: a collective that does not fit waits until an earlier one is over. Contributions to it are kept or
 held meanwhile, as of any rank that is behind. It cannot wait for ever, since a collective that has started needs
@@ -24,7 +25,7 @@ import numpy as np
 from dlcp import _native
 from dlcp.transport.call_options import CallOptions
 from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.hub.plan import KeyPlan, Shape, core_bytes, key_plan
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.settings import Settings
@@ -80,6 +81,7 @@ class Core:
         self._lock = threading.Lock()
         self._used_bytes = 0
         self._kept_bytes = 0
+        self._held_bytes = 0
         self._waiting: deque[_Waiting] = deque()
         self._peers: set[int] = set()
 
@@ -113,7 +115,10 @@ class Core:
                 if not self._waiting:
                     return
                 first = self._waiting[0]
-                if self._used_bytes and self._used_bytes + first.nbytes > self.memory_bytes:
+                if (
+                    self._used_bytes
+                    and self._used_bytes + self._held_bytes + first.nbytes > self.memory_bytes
+                ):
                     return
                 self._waiting.popleft()
                 self._used_bytes += first.nbytes
@@ -133,6 +138,14 @@ class Core:
             self._kept_bytes += nbytes
             return True
 
+    def hold(self, nbytes: int) -> bool:
+        """Counts weights and their state, or less of them (negative). False: there would be too much."""
+        with self._lock:
+            if nbytes > 0 and self._held_bytes + nbytes > self.memory_bytes:
+                return False
+            self._held_bytes += nbytes
+            return True
+
     def close(self) -> None:
         """Closes the endpoint: peers learn of it. Again: nothing."""
         self.endpoint.close()
@@ -150,6 +163,7 @@ class CoreGroup:
         self.number = number
         self._plans: dict[tuple[int, _native.DataType], KeyPlan] = {}
         self._free: dict[tuple[int, ...], list[Memory]] = {}
+        self._weights: dict[int, Weights] = {}
         self._lock = threading.Lock()
         self._under_way = 0
         self._changed = threading.Condition(self._lock)
@@ -177,7 +191,7 @@ class CoreGroup:
         return plan
 
     def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None]) -> bool:
-        """Starts a collective; `when_over` is called once its memory is free. False: the group is closed."""
+        """Starts a collective; `when_over` is called once its memory is free. False: the group is closed or failed."""
         with self._lock:
             if self._closed:
                 return False
@@ -188,37 +202,67 @@ class CoreGroup:
             memory = Memory(plan.sizes)
         else:
             self.core.keep(-memory.nbytes)
-        command = _native.CollectiveCommand(
-            plan.schedule,
-            self.number,
-            said.signature,
-            said.type,
-            said.op,
-            said.average_over,
-            copies_short=False,
-        )
-        options = CallOptions(traffic_class=said.traffic_class)
         try:
-            operation = self.runtime.start_collective(
-                command, said.sequence & 0xFFFFFFFF, None, memory.spans, options, memory
-            )
+            operation = self._start(said, plan, memory)
         except Exception as error:
             self._give_back(plan, memory)
-            self.abort(f"all-reduce of {said.nbytes} bytes: {error}")
+            self.abort(f"{said.kind.name} of {said.nbytes} bytes: {error}")
             return False
 
         def over(_: object) -> None:
             if (error := operation.result.error) is not None:
                 self.note_failure(error)
-            self._give_back(plan, memory)
+            self._give_back(plan, None if said.kind is Kind.LOAD else memory)
             when_over()
 
         self.core.endpoint.dispatcher.add(WatchedOperation(operation), over)
         return True
 
-    def _give_back(self, plan: KeyPlan, memory: Memory) -> None:
+    def _start(self, said: Announcement, plan: KeyPlan, memory: Memory) -> _native.Collective:
+        """Starts it in native code. Raises ValueError: it cannot."""
+        average_over, update = said.average_over, None
+        if said.kind is Kind.STEP:
+            update = self._weights_of(said, plan).update(said)
+            average_over = 0  # divided by the optimizer, before anything else
+        elif said.kind is Kind.LOAD:
+            self._load(said, memory)
+        command = _native.CollectiveCommand(
+            plan.schedule, self.number, said.signature, said.type, said.op, average_over, copies_short=False
+        )
+        options = CallOptions(traffic_class=said.traffic_class)
+        return self.runtime.start_collective(
+            command,
+            said.sequence & 0xFFFFFFFF,
+            None,
+            memory.spans,
+            options,
+            (memory, update),
+            update=update,
+        )
+
+    def _load(self, said: Announcement, memory: Memory) -> None:
+        """What is reduced there stays here, as weights. Raises ValueError: there is no room.
+
+        They are complete when the first worker announces a step, since it has them then.
+        """
+        assert said.rule is not None
+        nbytes = memory.nbytes * (1 + said.rule.states)
         with self._lock:
-            if not self._closed and self.core.keep(memory.nbytes):
+            old = self._weights.pop(said.weights, None)
+            if not self.core.hold(nbytes - (old.nbytes if old else 0)):
+                raise ValueError(f"they need {nbytes} bytes, of {self.core.memory_bytes} for the job")
+            self._weights[said.weights] = Weights(memory, said.rule.states)
+
+    def _weights_of(self, said: Announcement, plan: KeyPlan) -> Weights:
+        weights = self._weights.get(said.weights)
+        if weights is None or weights.memory.sizes != plan.sizes:
+            raise ValueError(f"no weights {said.weights} of this size are loaded")
+        return weights
+
+    def _give_back(self, plan: KeyPlan, memory: Memory | None) -> None:
+        """Ends a collective; its memory, if any, serves the next one."""
+        with self._lock:
+            if memory is not None and not self._closed and self.core.keep(memory.nbytes):
                 self._free.setdefault(plan.sizes, []).append(memory)
             self._under_way -= 1
             self._changed.notify_all()
@@ -254,6 +298,9 @@ class CoreGroup:
             self._changed.notify_all()
             self.core.keep(-sum(memory.nbytes for free in self._free.values() for memory in free))
             self._free.clear()
+            # Not before what is under way has let go of them: the operations keep them.
+            self.core.hold(-sum(weights.nbytes for weights in self._weights.values()))
+            self._weights.clear()
         self.runtime.close_group(self.number, tell)
 
 
@@ -266,7 +313,34 @@ class Memory:
         for size in sizes:
             places.append(at)
             at += -(-size // 64) * 64
+        self.sizes = sizes
         self.nbytes = at + 64
         self._array = np.empty(self.nbytes, np.uint8)
         start = -(-self._array.ctypes.data // 64) * 64
         self.spans = [Span(start + place, size) for place, size in zip(places, sizes, strict=True)]
+
+    def clear(self) -> None:
+        """All zeros."""
+        self._array.fill(0)
+
+
+class Weights:
+    """Weights of a group's keys at this core, and an optimizer's state beside them."""
+
+    def __init__(self, memory: Memory, states: int) -> None:
+        self.memory = memory
+        self.states = [Memory(memory.sizes) for _ in range(states)]
+        for state in self.states:
+            state.clear()
+        self.nbytes = memory.nbytes * (1 + states)
+
+    def update(self, said: Announcement) -> _native.UpdateRules:
+        """The rules of a step. Raises ValueError: another optimizer, or values out of range."""
+        assert said.rule is not None
+        return _native.UpdateRules(
+            said.rule.native(),
+            said.step,
+            max(1, said.average_over),
+            [span.address for span in self.memory.spans],
+            [[span.address for span in state.spans] for state in self.states],
+        )

@@ -14,6 +14,7 @@ from dlcp.torch.gradient.residual_rule import ResidualRule as ResidualRule
 from dlcp.torch.gradient.state import GradientState as GradientState
 from dlcp.torch.hooks import bfloat16_compress_hook as bfloat16_compress_hook
 from dlcp.torch.hooks import fp16_compress_hook as fp16_compress_hook
+from dlcp.torch.hub_optimizer import HubOptimizer as HubOptimizer
 from dlcp.torch.layerwise.optimizer import LayerwiseOptimizer as LayerwiseOptimizer
 from dlcp.torch.monitored_barrier import monitored_barrier as monitored_barrier
 from dlcp.torch.options import Options as Options

@@ -110,6 +110,11 @@ class Communicator(LossyReductions):
         self._hub_group = open_hub_group(self, store, timeout_s)
 
     @property
+    def hub_group(self) -> HubGroup | None:
+        """The group with a hub's cores that large all-reduces go over; None: there is no hub."""
+        return self._hub_group
+
+    @property
     def under_way(self) -> int:
         """How many operations of this rank are not over."""
         return super().under_way + (0 if self._hub_group is None else self._hub_group.under_way)

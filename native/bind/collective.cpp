@@ -7,6 +7,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -116,7 +117,7 @@ Collective start(RuntimeHandle self, const Command& command, bool wait_follows, 
 // `prepared`: the command as its plan has it; a call brings what differs.
 Collective start_collective(RuntimeHandle self, const CollectiveCommand& prepared, std::uint32_t sequence,
                             nb::handle input, nb::handle output, nb::handle options, nb::object keep,
-                            const BoundLossRules* loss, const CodedRules* coded) {
+                            const BoundLossRules* loss, const CodedRules* coded, const UpdateRules* update) {
     const CallOptions call(options);
     const Schedule& schedule = *prepared.schedule;
     const std::vector<ChunkMemory> inputs = memory_of(input, schedule.chunks(Space::input), prepared.type);
@@ -129,6 +130,7 @@ Collective start_collective(RuntimeHandle self, const CollectiveCommand& prepare
     command.timeout = call.timeout;
     command.loss = loss == nullptr ? nullptr : &loss->rules;
     command.coded = coded;
+    command.update = update;
     return start(self, command, call.wait_follows, std::move(keep));
 }
 
@@ -149,6 +151,33 @@ Collective start_message(RuntimeHandle self, std::uint32_t group, bool sending, 
 }  // namespace
 
 void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
+    nb::class_<UpdateRules>(m, "UpdateRules", "An optimizer on sums (native/collective/command.hpp).")
+        .def(
+            "__init__",
+            [](UpdateRules* self, const OptimizerRule& rule, std::uint64_t step, std::uint32_t divisor,
+               const std::vector<std::uintptr_t>& weights,
+               const std::vector<std::vector<std::uintptr_t>>& states) {
+                if (states.size() != optimizer_states(rule))
+                    throw nb::value_error(("states are " + std::to_string(states.size()) +
+                                           " lists; accepted: " + std::to_string(optimizer_states(rule)))
+                                              .c_str());
+                UpdateRules update{.rule = rule, .step = step, .divisor = divisor, .chunks = {}};
+                update.chunks.resize(weights.size());
+                for (std::size_t i = 0; i < weights.size(); ++i)
+                    update.chunks[i].weights = reinterpret_cast<float*>(weights[i]);
+                for (std::size_t state = 0; state < states.size(); ++state) {
+                    if (states[state].size() != weights.size())
+                        throw nb::value_error("states and weights are of different chunks");
+                    for (std::size_t i = 0; i < weights.size(); ++i)
+                        update.chunks[i].states[state] = reinterpret_cast<float*>(states[state][i]);
+                }
+                new (self) UpdateRules(std::move(update));
+            },
+            nb::arg("rule"), nb::arg("step"), nb::arg("divisor"), nb::arg("weight_addresses"),
+            nb::arg("state_addresses"));
+    m.def("optimizer_states", &optimizer_states, nb::arg("rule"),
+          "How many arrays of state an optimizer keeps, each as long as the weights.");
+
     nb::class_<CollectiveCommand>(m, "CollectiveCommand", "A collective as its plan has it, for any memory.")
         .def(
             "__init__",
@@ -199,7 +228,8 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
             nb::arg("group"), nb::arg("tell"))
         .def("start_collective", &start_collective, nb::arg("command"), nb::arg("sequence"),
              nb::arg("input").none(), nb::arg("output").none(), nb::arg("options"), nb::arg("keep").none(),
-             nb::arg("loss").none() = nb::none(), nb::arg("coded").none() = nb::none())
+             nb::arg("loss").none() = nb::none(), nb::arg("coded").none() = nb::none(),
+             nb::arg("update").none() = nb::none())
         .def("start_message", &start_message, nb::arg("group"), nb::arg("sending"), nb::arg("peer").none(),
              nb::arg("tag"), nb::arg("memory"), nb::arg("options"), nb::arg("keep").none());
 }

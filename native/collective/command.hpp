@@ -1,12 +1,15 @@
 // What the executor is asked to run: a collective, or a single message, of a group.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collective/codec.hpp"
 #include "collective/element.hpp"
+#include "collective/optimizer.hpp"
 #include "collective/partition.hpp"
 #include "collective/schedule.hpp"
 #include "engine/endpoint.hpp"
@@ -41,6 +44,21 @@ struct CodedRules {
     float* values = nullptr;  // room for this rank's part, whole groups; nullptr: the sum is coded
 };
 
+// A final result is not the sum but what an optimizer makes of it: the sum, divided by `divisor`, is the gradient of the
+// weights that this rank keeps, and the next weights become the target. Block by block, as sums are completed. Float32 and
+// sums only; the steps that are final receive into output chunks.
+struct UpdateRules {
+    OptimizerRule rule;
+    std::uint64_t step = 1;     // of the optimizer, the first being 1
+    std::uint32_t divisor = 1;  // how many gradients the sum is made of
+    // Per output chunk, as long as it; in use until the operation is over. States: as many as optimizer_states() says.
+    struct Chunk {
+        float* weights = nullptr;
+        std::array<float*, optimizer_states_max> states{};
+    };
+    std::vector<Chunk> chunks;
+};
+
 struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
@@ -60,6 +78,8 @@ struct CollectiveCommand {
     const LossRules* loss = nullptr;
     // nullptr: elements of `type`. Read during start() only.
     const CodedRules* coded = nullptr;
+    // nullptr: results are sums. Read during start() only.
+    const UpdateRules* update = nullptr;
 };
 
 // One message between two members: send, receive, receive from anyone.

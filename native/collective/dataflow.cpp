@@ -61,7 +61,10 @@ void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step,
             std::memcpy(target, payload, bytes);
         else
             operation.reduce(target, memory_of(operation, plan.operands[0].chunk).data + offset, payload, count);
-        if (plan.final && operation.average_over > 1) operation.average(target, count, operation.average_over);
+        if (plan.final && operation.update)
+            update(operation, plan, target, offset, bytes);
+        else if (plan.final && operation.average_over > 1)
+            operation.average(target, count, operation.average_over);
     }
     produced(now, slot, step, offset, bytes);
 }

@@ -120,10 +120,12 @@ std::uint32_t CollectiveExecutor::prepare(Time now, Group& group, const Collecti
         operation.coded = *command.coded;
         operation.element_bytes = operation.unit_bytes();
     }
+    if (command.update != nullptr) operation.update = *command.update;
     try {
         bind_memory(operation, command);
         prepare_steps(operation);
         if (command.coded != nullptr) check_coded(operation, command);
+        if (command.update != nullptr) check_update(operation, command);
         if (command.loss != nullptr) check_loss(group, operation, command);
     } catch (...) {
         std::erase(group.operations, slot);

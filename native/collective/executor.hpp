@@ -24,6 +24,7 @@
 //   messages.cpp  an operation's messages, its end  notice.cpp    how a group's members learn of a failure
 //   loss.cpp      what may be given up, and was     inquiry.cpp   which rank a collective waits for
 //   coded.cpp     sums of coded values              mismatch.cpp  messages that nobody waits for
+//   update.cpp    an optimizer on sums
 //
 // Invariant: memory of an operation is touched only while it is in Group::operations. It leaves when each of its
 // messages has had its final event, detached sends aside, which own a copy.
@@ -155,6 +156,11 @@ private:
     static void check_coded(const GroupOperation& operation, const CollectiveCommand& command);
     void combine_coded(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
                        std::uint32_t offset, std::uint32_t end);
+
+    // update.cpp
+    static void check_update(const GroupOperation& operation, const CollectiveCommand& command);
+    static void update(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
+                       std::uint32_t offset, std::uint32_t bytes);
 
     // loss.cpp
     void check_loss(Group& group, const GroupOperation& operation, const CollectiveCommand& command);

@@ -54,6 +54,7 @@ struct GroupOperation {
     bool copies_short = true;                             // CollectiveCommand::copies_short
     bool may_lose = false;                                // started with LossRules
     bool rescale = false;                                 // LossRules::rescale
+    std::optional<UpdateRules> update;                    // final results are next weights
     std::optional<CodedRules> coded;                      // the elements are coded groups
     std::array<std::vector<ChunkMemory>, spaces> memory;  // by Space, then by index of the chunk
     std::vector<MemoryPool::Piece> borrowed;  // scratch; goes back to the pool when the operation is over

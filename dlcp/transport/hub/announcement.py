@@ -1,30 +1,46 @@
-"""What a worker tells its hub before each collective: 48 bytes, as a single message of the group.
+"""What a worker tells its hub before each collective: 96 bytes, as a single message of the group.
 
 number in the group   u64     every worker announces; the hub acts on the first, and the signature in
 bytes of the buffer   u64     the contributions' tags finds out who called something else
 signature             u32
 average over          u32     0: a sum
 type, reduction       u8 u8   as native code numbers them
-kind                  u8      1: an all-reduce
+kind                  u8      see Kind
 traffic class         u8      of the replies
-reserved              20      0
+weights               u32     which weights of the group: load, step
+step                  u64     of the optimizer, the first being 1: step
+rule                  44      rule.py: load, step
+reserved              8       0
 """
 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import NamedTuple, Self
 
 from dlcp import _native
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
+from dlcp.transport.hub.rule import LAYOUT as RULE
+from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct("<QQIIBBBB20x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}s8x")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
-ALL_REDUCE = 1
-"""The kind."""
 _TYPES = tuple(_native.DataType)
 _REDUCTIONS = tuple(_native.ReduceOp)
+_NO_RULE = bytes(RULE.size)
+
+
+class Kind(IntEnum):
+    """What is done with the buffer."""
+
+    ALL_REDUCE = 1
+    """Its reduction comes back."""
+    LOAD = 2
+    """Its reduction comes back and stays at the cores, as weights. The rule says how much state they will have."""
+    STEP = 3
+    """Its sum is the gradient of weights that were loaded: an optimizer's step is made, and the weights come back."""
 
 
 class Announcement(NamedTuple):
@@ -37,6 +53,10 @@ class Announcement(NamedTuple):
     traffic_class: int
     type: _native.DataType
     op: _native.ReduceOp
+    kind: Kind = Kind.ALL_REDUCE
+    weights: int = 0
+    step: int = 0
+    rule: Rule | None = None
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -47,15 +67,34 @@ class Announcement(NamedTuple):
             self.average_over,
             _TYPES.index(self.type),
             _REDUCTIONS.index(self.op),
-            ALL_REDUCE,
+            self.kind,
             self.traffic_class,
+            self.weights,
+            self.step,
+            _NO_RULE if self.rule is None else self.rule.pack(),
         )
 
     @classmethod
     def read(cls, content: bytes) -> Self:
         """From a message. Raises ValueError: it is none that this version knows."""
-        sequence, nbytes, signature, average_over, type_, op, kind, class_ = _LAYOUT.unpack(content)
-        known = kind == ALL_REDUCE and type_ < len(_TYPES) and op < len(_REDUCTIONS)
+        fields = _LAYOUT.unpack(content)
+        sequence, nbytes, signature, average_over, type_, op, kind, class_, weights, step, rule = fields
+        known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
-        return cls(sequence, nbytes, signature, average_over, class_, _TYPES[type_], _REDUCTIONS[op])
+        said = cls(
+            sequence,
+            nbytes,
+            signature,
+            average_over,
+            class_,
+            _TYPES[type_],
+            _REDUCTIONS[op],
+            Kind(kind),
+            weights,
+            step,
+            Rule.read(rule),
+        )
+        if said.kind is not Kind.ALL_REDUCE and said.rule is None:
+            raise ValueError(f"{said.kind.name} without a rule")
+        return said

@@ -16,8 +16,10 @@ from dlcp import _native, errors
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords
 from dlcp.transport.calls import Calls
 from dlcp.transport.element import DataType, Reduction
+from dlcp.transport.hub.announcement import Kind
 from dlcp.transport.hub.client import Opened
-from dlcp.transport.hub.plan import HubPlan, HubPlanner
+from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, core_loads
+from dlcp.transport.hub.rule import Rule
 from dlcp.transport.local_memory import scale
 from dlcp.transport.membership import Membership
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
@@ -41,6 +43,9 @@ class HubGroup(Membership):
         members = (*workers, *(core.rank for core in opened.cores))
         name = f"{beside.name}.hub"
         rank = beside.rank
+        planner = HubPlanner(
+            members, rank, opened.number, MAX_MESSAGE_BYTES, opened.shape, opened.memory_bytes
+        )
         super().__init__(
             job,
             name,
@@ -49,10 +54,13 @@ class HubGroup(Membership):
             store,
             beside.timeout_s,
             calls=Calls(name, workers, rank, MAX_MESSAGE_BYTES),
-            planner=HubPlanner(
-                members, rank, opened.number, MAX_MESSAGE_BYTES, opened.shape, opened.memory_bytes
-            ),
+            planner=planner,
         )
+        self._hub_planner = planner
+        self._shape = opened.shape
+        # Per number of weights what each core keeps of them, bytes.
+        self._kept: dict[int, list[int]] = {}
+        self._weights = 0
         self._beside = beside
         self._hubs = hubs
         rack = opened.shape.racks[rank]
@@ -77,6 +85,60 @@ class HubGroup(Membership):
         self._check_open(plan.words, plan.operation)
         if factor is not None:
             scale(data, data, dtype, factor)
+        return self._begin(plan, data, options)
+
+    # ---- weights at the hub ----
+
+    def take_weights(self, count: int) -> int:
+        """Takes the next `count` numbers of weights, the first of which it returns. All ranks take the same ones."""
+        with self._lock:
+            first = self._weights
+            self._weights = first + count
+        return first
+
+    def load(self, weights: int, data: Span, rule: Rule, how: CollectiveKeywords) -> Work:
+        """Has the cores keep float32 weights under a number, of which all workers bring the same values.
+
+        `rule`: says how much state they will have. They stay until the number is loaded again or the group is closed.
+        Raises HubError: the hub has not the memory for them.
+        """
+        plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, Reduction.MAX, False)
+        assert isinstance(plan, HubPlan)
+        loads = core_loads(self._shape, data[1], DataType.f32)
+        kept = dict(self._kept)
+        kept[weights] = [load * (1 + rule.states) for load in loads]
+        busiest = max(sum(core) for core in zip(*kept.values(), strict=True))
+        self._hub_planner.check_memory(
+            f"load of weights {weights}, {data[1]} bytes",
+            busiest + core_bytes_max(self._shape, data[1], DataType.f32),
+        )
+        self._kept = kept
+        return self._begin(
+            self._hub_planner.as_kind(plan, Kind.LOAD, weights, 0, rule), data, self._options(dict(how))
+        )
+
+    def step(
+        self, weights: int, data: Span, rule: Rule, step: int, *, average: bool, how: CollectiveKeywords
+    ) -> Work:
+        """Makes the optimizer's step `step` (from 1) at the cores; `data`, this rank's gradient, becomes the weights.
+
+        The gradient is the sum of all workers', or their mean.
+        """
+        op = Reduction.AVG if average else Reduction.SUM
+        plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, op, False)
+        assert isinstance(plan, HubPlan)
+        if weights not in self._kept:
+            raise errors.ArgumentError(f"weights {weights} are not loaded; accepted: {sorted(self._kept)}")
+        return self._begin(
+            self._hub_planner.as_kind(plan, Kind.STEP, weights, step, rule), data, self._options(dict(how))
+        )
+
+    # ---- helpers ----
+
+    def _begin(self, plan: HubPlan, data: Span, options: CallOptions) -> Work:
+        self._check_open(plan.words, plan.operation)
+        if options.sequence is None:
+            options = options._replace(sequence=self._beside.reserve(1))
         assert options.sequence is not None
         self._announce(plan, options.sequence, options.traffic_class)
         return self._start(plan, None, data, options)

@@ -7,15 +7,16 @@ memory of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from dlcp import _native
 from dlcp.errors import HubError
-from dlcp.transport.calls import Call
+from dlcp.transport.calls import Arithmetic, Call
 from dlcp.transport.element import ELEMENT_BYTES
-from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.rule import Rule
 from dlcp.transport.plan import Plan, Planner, Recorded
 from dlcp.transport.schedule.hub import Hub, all_reduce, hub_of, key_count
 from dlcp.transport.schedule_memory import compile_schedule
@@ -67,19 +68,29 @@ def core_bytes(shape: Shape, rack: int, sizes: Sequence[int]) -> int:
     return sum(sizes) * shape.contributions(rack)
 
 
-def core_bytes_max(shape: Shape, nbytes: int, dtype: _native.DataType) -> int:
-    """Of the busiest core."""
+def core_loads(shape: Shape, nbytes: int, dtype: _native.DataType) -> list[int]:
+    """Per core of a rack the bytes of the keys that it takes."""
     hub, sizes = _packed(shape, nbytes, dtype)
     loads = [0] * hub.cores
     for owner, size in zip(hub.owners, sizes, strict=True):
         loads[owner % hub.cores] += size
-    return max(max(loads) * shape.contributions(rack) for rack in range(hub.rack_count))
+    return loads
+
+
+def core_bytes_max(shape: Shape, nbytes: int, dtype: _native.DataType) -> int:
+    """Of the busiest core."""
+    contributions = max(shape.contributions(rack) for rack in range(max(shape.racks) + 1))
+    return max(core_loads(shape, nbytes, dtype)) * contributions
 
 
 @dataclass(slots=True)
 class HubPlan(Plan):
     """A worker's plan, and what it announces."""
 
+    schedule: _native.Schedule = field(kw_only=True)
+    arithmetic: Arithmetic = field(kw_only=True)
+    terms: str = field(kw_only=True)
+    """What ranks compare."""
     announcement: Announcement = field(kw_only=True)
     """With number 0."""
 
@@ -104,21 +115,14 @@ class HubPlanner(Planner):
         """A plan of an all-reduce. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
         del algorithm
         type_ = call.arithmetic.type
-        if (needed := core_bytes_max(self._shape, call.nbytes, type_)) > self._memory_bytes:
-            raise HubError(
-                f"{call.words} needs {needed} bytes at a core of the hub, which has {self._memory_bytes} for this job;"
-                " start the hub with a larger --job-memory, or more --cores, or reduce in smaller buffers"
-            )
+        self.check_memory(call.words, core_bytes_max(self._shape, call.nbytes, type_))
         plan = key_plan(self._shape, self._rank, call.nbytes, type_)
-        assert self._number is not None
-        signature = signature_of(call.operation, f"{call.terms} hub {self._shape}", *call.arithmetic)
-        command = _native.CollectiveCommand(
-            plan.schedule, self._number, signature, *call.arithmetic, copies_short=False
-        )
+        terms = f"{call.terms} hub {self._shape}"
+        signature = signature_of(call.operation, terms, *call.arithmetic)
         return HubPlan(
             call.operation,
             call.words,
-            command,
+            self._command(plan.schedule, signature, call.arithmetic),
             [self._members[peer] for peer in plan.peers],
             type_,
             "hub",
@@ -128,7 +132,36 @@ class HubPlanner(Planner):
             0,
             len(plan.sizes),
             ELEMENT_BYTES[type_],
+            schedule=plan.schedule,
+            arithmetic=call.arithmetic,
+            terms=terms,
             announcement=Announcement(
                 0, call.nbytes, signature, call.arithmetic.average_over, 0, type_, call.arithmetic.op
             ),
         )
+
+    def as_kind(self, plan: HubPlan, kind: Kind, weights: int, step: int, rule: Rule) -> HubPlan:
+        """The plan of a load or step with the buffer of an all-reduce. Ranks that say different things are found."""
+        terms = f"{plan.terms} {kind.name} {weights} {step} {rule}"
+        signature = signature_of(plan.operation, terms, *plan.arithmetic)
+        return replace(
+            plan,
+            command=self._command(plan.schedule, signature, plan.arithmetic),
+            announcement=plan.announcement._replace(
+                signature=signature, kind=kind, weights=weights, step=step, rule=rule
+            ),
+        )
+
+    def check_memory(self, words: str, nbytes: int) -> None:
+        """Raises HubError: no core has so much."""
+        if nbytes > self._memory_bytes:
+            raise HubError(
+                f"{words} needs {nbytes} bytes at a core of the hub, which has {self._memory_bytes} for this job;"
+                " start the hub with a larger --job-memory, or more --cores, or use smaller buffers"
+            )
+
+    def _command(
+        self, schedule: _native.Schedule, signature: int, arithmetic: Arithmetic
+    ) -> _native.CollectiveCommand:
+        assert self._number is not None
+        return _native.CollectiveCommand(schedule, self._number, signature, *arithmetic, copies_short=False)

@@ -1,0 +1,240 @@
+"""An optimizer of which the updates are made at a hub: gradients go there, weights come back.
+
+    optimizer = dlcp.torch.HubOptimizer(torch.optim.AdamW(model.parameters()))    # the model is not in DDP
+    for batch in batches:
+        optimizer.zero_grad()
+        loss(model(batch)).backward()
+        optimizer.step()    # blocks until the new weights are here
+
+A worker sends and receives what an all-reduce over the hub does, and neither keeps the optimizer's state nor updates.
+The hub's cores add a block of gradients, divide it, update the weights and send them in one pass (PHub, SoCC 2018). All
+workers get the same bits: those that torch's optimizer with foreach=False computes of the same averaged gradient, as
+far as torch rounds square roots to nearest (native/collective/optimizer.hpp).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from dlcp.checks import integer
+from dlcp.errors import ArgumentError, DlcpError
+from dlcp.torch.failures import for_torch
+from dlcp.torch.process_group import ProcessGroup
+from dlcp.torch.tensors import span
+from dlcp.transport.call_options import CollectiveKeywords
+from dlcp.transport.hub.group import HubGroup
+from dlcp.transport.hub.rule import Rule
+from dlcp.transport.work import Work
+
+BUFFER_BYTES = 25 * 1024 * 1024
+"""Of a buffer, about: parameters of one group that travel together."""
+
+_SUPPORTED = "torch.optim.SGD, Adam or AdamW"
+
+
+class HubOptimizer(torch.optim.Optimizer):
+    """Makes the steps of `optimizer` at the group's hub.
+
+    `optimizer`: SGD (also with momentum, Nesterov), Adam or AdamW of torch, which must not be stepped itself; its
+    `param_groups` are this one's, so learning-rate schedules work on either and hyperparameters count from the next
+    step on. Its state must be empty. Parameters are dense float32. `group`: of the backend dlcp, with a hub; None: the
+    default group. `buffer_bytes`: about how many travel together. `average`: gradients' mean, as DDP; False: their sum.
+
+    All ranks make their optimizers of a group in the same order, for the same parameters. Begins with rank 0's weights
+    on all ranks. Blocks for that. Raises ArgumentError: an optimizer that a hub does not have, such as LARS, which
+    needs whole layers; average its gradients over the hub instead (all_reduce, DDP). HubError: the hub has no memory
+    for it.
+
+    The state (momentum) is at the hub alone and is lost with the group: there is no state_dict(). Only the weights are
+    here, in the parameters.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        group: dist.ProcessGroup | None = None,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        average: bool = True,
+    ) -> None:
+        integer("buffer_bytes", buffer_bytes, 4)
+        process_group = dist.group.WORLD if group is None else group
+        if not isinstance(process_group, ProcessGroup):
+            raise ArgumentError(f"group is {process_group!r}; accepted: a group of the backend dlcp")
+        hub = process_group.communicator.hub_group
+        if hub is None:
+            raise ArgumentError(
+                "the group has no hub; set hub (DLCP_HUB, or Options(hub=...)) before it is made"
+            )
+        if optimizer.state:
+            raise ArgumentError("optimizer has been stepped already; accepted: one with no state yet")
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        # One list of groups, so that whoever changes one changes the other.
+        optimizer.param_groups = self.param_groups
+        self._optimizer = optimizer
+        self._hub: HubGroup = hub
+        self._average = average
+        self._steps = 0
+        cut = list(self._cut(buffer_bytes))
+        first = hub.take_weights(len(cut))
+        self._buffers = [_Buffer(first + place, *each) for place, each in enumerate(cut)]
+        self._load(process_group)
+
+    def _cut(self, buffer_bytes: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
+        """Index of the group and parameters of each buffer."""
+        for index, group in enumerate(self.param_groups):
+            _rule_of(self._optimizer, group)  # raises what cannot be
+            chosen: list[torch.Tensor] = []
+            for parameter in group["params"]:
+                if not parameter.requires_grad:
+                    continue
+                if parameter.dtype != torch.float32 or parameter.layout != torch.strided:
+                    raise ArgumentError(
+                        f"a parameter is {parameter.dtype}, {parameter.layout}; accepted: dense float32"
+                    )
+                chosen.append(parameter)
+                if 4 * sum(each.numel() for each in chosen) >= buffer_bytes:
+                    yield index, chosen
+                    chosen = []
+            if chosen:
+                yield index, chosen
+
+    def _load(self, group: ProcessGroup) -> None:
+        """Rank 0's weights, on all ranks and at the hub."""
+        works = []
+        for buffer in self._buffers:
+            buffer.gather(buffer.parameters)
+            dist.broadcast(buffer.flat, dist.get_global_rank(group, 0), group=group)
+            with _torch_errors():
+                rule, how = self._rule(buffer), CollectiveKeywords(keep=buffer.flat)
+                works.append(self._hub.load(buffer.number, span(buffer.flat), rule, how))
+        self._finish(works)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Sends all gradients and waits for the weights. Returns the closure's result.
+
+        Raises ArgumentError: a parameter has no gradient; the group's errors: then some parameters may have new values
+        and others old ones, and the hub's state is lost.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for buffer in self._buffers:
+            buffer.check_gradients()
+        self._steps += 1
+        works = []
+        for buffer in self._buffers:
+            buffer.gather([parameter.grad for parameter in buffer.parameters])
+            with _torch_errors():
+                works.append(
+                    self._hub.step(
+                        buffer.number,
+                        span(buffer.flat),
+                        self._rule(buffer),
+                        self._steps,
+                        average=self._average,
+                        how={"keep": buffer.flat},
+                    )
+                )
+        self._finish(works)
+        return loss
+
+    def _rule(self, buffer: _Buffer) -> Rule:
+        return _rule_of(self._optimizer, self.param_groups[buffer.group])
+
+    def _finish(self, works: list[Work]) -> None:
+        for buffer, work in zip(self._buffers, works, strict=True):
+            with _torch_errors():
+                work.wait()
+            buffer.scatter()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only while it is made: the hub has the weights of what is there then. Raises ArgumentError."""
+        if hasattr(self, "_buffers"):
+            raise ArgumentError(
+                "a parameter group was added; accepted: all of them when the optimizer is made"
+            )
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> NoReturn:
+        """Raises ArgumentError: the state is at the hub."""
+        raise ArgumentError("the state of a HubOptimizer is at the hub; save the model's parameters")
+
+    def load_state_dict(self, state_dict: Any) -> NoReturn:
+        """Raises ArgumentError: the state is at the hub."""
+        raise ArgumentError("the state of a HubOptimizer is at the hub; it begins anew from the parameters")
+
+
+class _Buffer:
+    """Parameters of one group that travel together. `number`: of their weights at the hub."""
+
+    def __init__(self, number: int, group: int, parameters: list[torch.Tensor]) -> None:
+        self.number = number
+        self.group = group
+        self.parameters = parameters
+        self.flat = torch.empty(sum(each.numel() for each in parameters), dtype=torch.float32)
+        self._pieces = torch.split(self.flat, [each.numel() for each in parameters])
+
+    def check_gradients(self) -> None:
+        """Raises ArgumentError: a parameter has none."""
+        for place, parameter in enumerate(self.parameters):
+            if parameter.grad is None:
+                raise ArgumentError(
+                    f"parameter {place} of buffer {self.number}, of shape {tuple(parameter.shape)}, has no gradient;"
+                    " a hub steps all of them: freeze it (requires_grad_(False)) before the optimizer is made"
+                )
+
+    @torch.no_grad()
+    def gather(self, tensors: list[Any]) -> None:
+        for piece, tensor in zip(self._pieces, tensors, strict=True):
+            piece.view(tensor.shape).copy_(tensor)
+
+    @torch.no_grad()
+    def scatter(self) -> None:
+        for piece, parameter in zip(self._pieces, self.parameters, strict=True):
+            parameter.copy_(piece.view(parameter.shape))
+
+
+@contextlib.contextmanager
+def _torch_errors() -> Iterator[None]:
+    try:
+        yield
+    except DlcpError as error:
+        raise for_torch(error) from None
+
+
+def _rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Rule:
+    """The hyperparameters of a group now. Raises ArgumentError: not an optimizer that a hub has."""
+    kind = type(optimizer)
+    if kind is torch.optim.SGD:
+        return Rule.sgd(
+            float(group["lr"]),
+            momentum=float(group["momentum"]),
+            dampening=float(group["dampening"]),
+            weight_decay=float(group["weight_decay"]),
+            nesterov=bool(group["nesterov"]),
+            maximize=bool(group["maximize"]),
+        )
+    if kind in (torch.optim.Adam, torch.optim.AdamW):
+        beta1, beta2 = group["betas"]
+        return Rule.adam(
+            float(group["lr"]),
+            beta1=float(beta1),
+            beta2=float(beta2),
+            epsilon=float(group["eps"]),
+            weight_decay=float(group["weight_decay"]),
+            decoupled=kind is torch.optim.AdamW or bool(group.get("decoupled_weight_decay")),
+            amsgrad=bool(group["amsgrad"]),
+            maximize=bool(group["maximize"]),
+        )
+    raise ArgumentError(
+        f"optimizer is {kind.__module__}.{kind.__name__}, which a hub cannot step; accepted: {_SUPPORTED}. For others"
+        " average gradients over the hub: DDP or all_reduce"
+    )
