@@ -400,6 +400,7 @@ class UpdateRules:
         divisor: int,
         weight_addresses: Sequence[int],
         state_addresses: Sequence[Sequence[int]],
+        vml_square_root_address: int | None = None,
     ) -> None: ...
 
 def optimizer_states(rule: Sgd | Adam | Lars) -> int: ...

@@ -190,6 +190,7 @@ LAZY_PYTHON_ARROWS = {
         "dlcp_sim",
         "studies",
     },
+    "dlcp.hub": {"dlcp.torch"},  # its square root
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
     "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
     "studies.training": {

@@ -71,6 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="LOW-HIGH",
         help="UDP ports of the cores, one each per job (default: any free ones)",
     )
+    parser.add_argument(
+        "--roots",
+        choices=("nearest", "torch"),
+        default="nearest",
+        help="square roots of Adam: rounded to nearest, or as torch on this host has them, which loads torch (default:"
+        " %(default)s)",
+    )
     options = parser.parse_args(arguments)
     host, port = options.bind
     keys = read_keys(options.keys)
@@ -89,11 +96,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             memory_bytes=options.memory_max,
             job_memory_bytes=options.job_memory or max(1, options.memory_max // 4),
             settings=settings,
+            vml_square_root=_torch_root() if options.roots == "torch" else None,
         ) as service,
     ):
         print(f"ready: hub at {service.address} for jobs {', '.join(keys)}", flush=True)
         ended.wait()
     return 0
+
+
+def _torch_root() -> int | None:
+    """Torch's own square root, where it is another than the nearest."""
+    try:
+        from dlcp.torch.vml import vml_square_root
+    except ImportError as error:
+        raise ArgumentError(f"--roots torch: {error}; accepted where torch is installed") from error
+    return vml_square_root()
 
 
 def _place(text: str) -> tuple[str, int]:

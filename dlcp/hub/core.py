@@ -68,11 +68,18 @@ class Core:
     """One. `memory_bytes`: what its collectives may need together."""
 
     def __init__(
-        self, rank: int, number: int, settings: Settings, incarnation: int, memory_bytes: int
+        self,
+        rank: int,
+        number: int,
+        settings: Settings,
+        incarnation: int,
+        memory_bytes: int,
+        vml_square_root: int | None = None,
     ) -> None:
         self.rank = rank
         """In the job."""
         self.memory_bytes = memory_bytes
+        self.vml_square_root = vml_square_root
         self.endpoint = Endpoint(rank, settings=settings, has_groups=True, incarnation=incarnation)
         self.card = RankCard.of_this_process(
             rank, self.endpoint.address, None, role=f"the hub's core {number} (rank {rank})"
@@ -222,7 +229,7 @@ class CoreGroup:
         """Starts it in native code. Raises ValueError: it cannot."""
         average_over, update = said.average_over, None
         if said.kind is Kind.STEP:
-            update = self._weights_of(said, plan).update(said)
+            update = self._weights_of(said, plan).update(said, self.core.vml_square_root)
             average_over = 0  # divided by the optimizer, before anything else
         elif said.kind is Kind.LOAD:
             self._load(said, memory)
@@ -334,8 +341,11 @@ class Weights:
             state.clear()
         self.nbytes = memory.nbytes * (1 + states)
 
-    def update(self, said: Announcement) -> _native.UpdateRules:
-        """The rules of a step. Raises ValueError: another optimizer, or values out of range."""
+    def update(self, said: Announcement, vml_square_root: int | None) -> _native.UpdateRules:
+        """The rules of a step. Raises ValueError: another optimizer, or values out of range.
+
+        `vml_square_root`: the address of torch's own square root; None: roots are rounded to nearest.
+        """
         assert said.rule is not None
         return _native.UpdateRules(
             said.rule.native(),
@@ -343,4 +353,5 @@ class Weights:
             max(1, said.average_over),
             [span.address for span in self.memory.spans],
             [[span.address for span in state.spans] for state in self.states],
+            vml_square_root,
         )

@@ -37,6 +37,7 @@ class ServedJob:
         settings: Settings,
         cores: int,
         memory_bytes: int,
+        vml_square_root: int | None = None,
     ) -> None:
         self.name = name
         self.incarnation = int(request["incarnation"], 16)
@@ -57,7 +58,9 @@ class ServedJob:
         try:
             for number in range(cores):
                 rank = self._first_rank + number
-                self.cores.append(Core(rank, number, own, self.incarnation, memory_bytes // cores))
+                self.cores.append(
+                    Core(rank, number, own, self.incarnation, memory_bytes // cores, vml_square_root)
+                )
         except BaseException:
             self.close()
             raise

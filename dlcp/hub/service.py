@@ -35,7 +35,7 @@ class HubService(Closeable):
     `host`: the address that ranks reach, for connections and packets alike. `port`: of control connections, TCP; 0:
     any free one. `keys`: job keys by name. `cores`: endpoints per job, each with its thread. `memory_bytes`: for all
     jobs; `job_memory_bytes`: reserved for each. `settings`: of the cores' endpoints. Raises ArgumentError,
-    ResourceError.
+    ResourceError. `vml_square_root`: as of Core.
     """
 
     def __init__(
@@ -48,11 +48,13 @@ class HubService(Closeable):
         memory_bytes: int,
         job_memory_bytes: int,
         settings: Settings | None = None,
+        vml_square_root: int | None = None,
     ) -> None:
         self._cores = integer("cores", cores, 1, CORES_MAX)
         self._memory_bytes = integer("memory_bytes", memory_bytes, 1)
         self._job_memory_bytes = integer("job_memory_bytes", job_memory_bytes, 1, memory_bytes)
         self._keys = keys
+        self._vml_square_root = vml_square_root
         self._settings = (Settings.load() if settings is None else settings).replace(bind_host=host, hub=None)
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, int], ServedJob] = {}
@@ -205,7 +207,13 @@ class HubService(Closeable):
                         f" a job takes {self._job_memory_bytes} (dlcp hub --memory-max, --job-memory)"
                     )
                 job = ServedJob(
-                    name, request, self._keys[name], self._settings, self._cores, self._job_memory_bytes
+                    name,
+                    request,
+                    self._keys[name],
+                    self._settings,
+                    self._cores,
+                    self._job_memory_bytes,
+                    self._vml_square_root,
                 )
                 job.check(request)
                 self._jobs[identity] = job

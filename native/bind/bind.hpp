@@ -25,6 +25,7 @@ void bind_gradient(nb::module_& module);
 void bind_codec(nb::module_& module);
 void bind_select(nb::module_& module);
 void bind_optimizer(nb::module_& module);
+void bind_update(nb::module_& module);
 void bind_value_runs(nb::module_& module);
 void bind_aggregation(nb::module_& module);
 void bind_softswitch(nb::module_& module);

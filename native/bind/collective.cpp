@@ -7,7 +7,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -151,33 +150,6 @@ Collective start_message(RuntimeHandle self, std::uint32_t group, bool sending, 
 }  // namespace
 
 void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
-    nb::class_<UpdateRules>(m, "UpdateRules", "An optimizer on sums (native/collective/command.hpp).")
-        .def(
-            "__init__",
-            [](UpdateRules* self, const OptimizerRule& rule, std::uint64_t step, std::uint32_t divisor,
-               const std::vector<std::uintptr_t>& weights,
-               const std::vector<std::vector<std::uintptr_t>>& states) {
-                if (states.size() != optimizer_states(rule))
-                    throw nb::value_error(("states are " + std::to_string(states.size()) +
-                                           " lists; accepted: " + std::to_string(optimizer_states(rule)))
-                                              .c_str());
-                UpdateRules update{.rule = rule, .step = step, .divisor = divisor, .chunks = {}};
-                update.chunks.resize(weights.size());
-                for (std::size_t i = 0; i < weights.size(); ++i)
-                    update.chunks[i].weights = reinterpret_cast<float*>(weights[i]);
-                for (std::size_t state = 0; state < states.size(); ++state) {
-                    if (states[state].size() != weights.size())
-                        throw nb::value_error("states and weights are of different chunks");
-                    for (std::size_t i = 0; i < weights.size(); ++i)
-                        update.chunks[i].states[state] = reinterpret_cast<float*>(states[state][i]);
-                }
-                new (self) UpdateRules(std::move(update));
-            },
-            nb::arg("rule"), nb::arg("step"), nb::arg("divisor"), nb::arg("weight_addresses"),
-            nb::arg("state_addresses"));
-    m.def("optimizer_states", &optimizer_states, nb::arg("rule"),
-          "How many arrays of state an optimizer keeps, each as long as the weights.");
-
     nb::class_<CollectiveCommand>(m, "CollectiveCommand", "A collective as its plan has it, for any memory.")
         .def(
             "__init__",

@@ -15,6 +15,7 @@ NB_MODULE(_native, m) {
     bind_codec(m);
     bind_select(m);
     bind_optimizer(m);
+    bind_update(m);
     bind_value_runs(m);
     bind_options(m);
     bind_collective_values(m);

@@ -18,6 +18,7 @@
 
 #include "bind/bind.hpp"
 #include "bind/kernel.hpp"
+#include "bind/square_root.hpp"
 
 namespace dlcp::bind {
 namespace {
@@ -33,15 +34,6 @@ void check_number(const char* name, double value, double low, double high) {
 
 constexpr double large = 3e38;  // what a float holds
 
-// MKL's square root of vectors, as Fortran calls it; libtorch carries it. The mode is torch's: high accuracy, subnormal
-// numbers count, errors are not reported.
-void call_vml(const void* function, const float* in, float* out, std::size_t count) {
-    using VmlFunction = void (*)(const int* count, const float* in, float* out, const std::int64_t* mode);
-    const std::int64_t mode = 0x2 | 0x140000 | 0x100;
-    const auto length = static_cast<int>(count);
-    reinterpret_cast<VmlFunction>(const_cast<void*>(function))(&length, in, out, &mode);
-}
-
 void step(Optimizer& optimizer, const std::vector<Address>& contributions, Address weights,
           std::optional<Address> next_weights, std::int64_t divisor, std::optional<Address> vml_square_root,
           const std::optional<std::string>& variant) {
@@ -51,8 +43,7 @@ void step(Optimizer& optimizer, const std::vector<Address>& contributions, Addre
     std::vector<const float*> addresses;
     for (const Address address : contributions) addresses.push_back(memory_at<const float>(address));
     const Variant chosen = find_variant(variant);
-    SquareRoot root;
-    if (vml_square_root) root = {.call = call_vml, .context = memory_at<const void>(*vml_square_root)};
+    const SquareRoot root = vml_square_root ? vml_root(*vml_square_root) : SquareRoot{};
     const nb::gil_scoped_release release;
     optimizer.step(addresses, static_cast<std::uint32_t>(divisor), memory_at<const float>(weights),
                    memory_at<float>(next_weights.value_or(weights)), root, chosen);

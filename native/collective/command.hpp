@@ -51,6 +51,7 @@ struct UpdateRules {
     OptimizerRule rule;
     std::uint64_t step = 1;     // of the optimizer, the first being 1
     std::uint32_t divisor = 1;  // how many gradients the sum is made of
+    SquareRoot root;            // of Adam
     // Per output chunk, as long as it; in use until the operation is over. States: as many as optimizer_states() says.
     struct Chunk {
         float* weights = nullptr;

@@ -53,7 +53,7 @@ void CollectiveExecutor::update(const GroupOperation& operation, const Schedule:
     memory.weights = memory.next_weights = chunk.weights + first;
     const std::size_t states = optimizer_states(update.rule);
     for (std::size_t i = 0; i < states; ++i) memory.states[i] = chunk.states[i] + first;
-    dlcp::apply(update.rule, update.step, memory, {}, available_variants().back());
+    dlcp::apply(update.rule, update.step, memory, update.root, available_variants().back());
     // Replies leave from the target: the weights go on to change while a reply may still have to be repaired.
     std::memcpy(target, memory.next_weights, bytes);
 }

@@ -144,8 +144,11 @@ class HubPlanner(Planner):
         """The plan of a load or step with the buffer of an all-reduce. Ranks that say different things are found."""
         terms = f"{plan.terms} {kind.name} {weights} {step} {rule}"
         signature = signature_of(plan.operation, terms, *plan.arithmetic)
+        numel = plan.announcement.nbytes // ELEMENT_BYTES[plan.type]
+        what = f"load({numel} weights" if kind is Kind.LOAD else f"step {step}({numel} weights"
         return replace(
             plan,
+            words=f"hub {what}, number {weights}, {rule})",
             command=self._command(plan.schedule, signature, plan.arithmetic),
             announcement=plan.announcement._replace(
                 signature=signature, kind=kind, weights=weights, step=step, rule=rule

@@ -59,6 +59,13 @@ class Rule(NamedTuple):
         values = (learning_rate, beta1, beta2, epsilon, weight_decay)
         return cls(_ADAM, decoupled | amsgrad << 1 | maximize << 2, values)
 
+    def __str__(self) -> str:
+        rate, first, second, third, fourth = (f"{value:g}" for value in self.values)
+        if self.optimizer == _SGD:
+            return f"SGD: rate {rate}, momentum {first}, dampening {second}, weight decay {third}, flags {self.flags}"
+        betas = f"betas {first} and {second}"
+        return f"Adam: rate {rate}, {betas}, epsilon {third}, weight decay {fourth}, flags {self.flags}"
+
     def native(self) -> _native.Sgd | _native.Adam:
         """As native code takes it. Raises ValueError: unknown, or a value that is out of range."""
         rate, first, second, third, fourth = self.values

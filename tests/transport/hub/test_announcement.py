@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp import _native
-from dlcp.transport.hub.announcement import NBYTES, Announcement
+from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
+from dlcp.transport.hub.rule import Rule
 
-ANNOUNCEMENTS = st.builds(
+FLOATS = st.floats(allow_nan=False)
+RULES = st.builds(Rule, st.integers(1, 255), st.integers(0, 255), st.tuples(*[FLOATS] * 5))
+COUNTS = (
+    *(st.integers(0, 2**63), st.integers(1, 2**63), st.integers(0, 2**28 - 1)),
+    *(st.integers(0, 2**20), st.integers(0, 6)),
+)
+ARITHMETIC = (st.sampled_from(list(_native.DataType)), st.sampled_from(list(_native.ReduceOp)))
+PLAIN = st.builds(
+    Announcement, *COUNTS, *ARITHMETIC, st.just(Kind.ALL_REDUCE), st.just(0), st.just(0), st.none()
+)
+WITH_RULE = st.builds(
     Announcement,
+    *COUNTS,
+    *ARITHMETIC,
+    st.sampled_from([Kind.LOAD, Kind.STEP]),
+    st.integers(0, 2**32 - 1),
     st.integers(0, 2**63),
-    st.integers(1, 2**63),
-    st.integers(0, 2**28 - 1),
-    st.integers(0, 2**20),
-    st.integers(0, 6),
-    st.sampled_from(list(_native.DataType)),
-    st.sampled_from(list(_native.ReduceOp)),
+    RULES,
 )
 
 
-@given(ANNOUNCEMENTS)
+@settings(max_examples=50)
+@given(PLAIN | WITH_RULE)
 def test_it_is_read_as_it_was_written(said: Announcement) -> None:
     content = said.pack()
     assert len(content) == NBYTES
     assert Announcement.read(content) == said
 
 
-@given(ANNOUNCEMENTS, st.sampled_from([24, 25, 26, 27]))
+@settings(max_examples=20)
+@given(PLAIN, st.sampled_from([24, 25, 26, 27]))
 def test_unknown_numbers_are_refused(said: Announcement, place: int) -> None:
     """Of type, reduction, kind and class."""
     content = bytearray(said.pack())
     content[place] = 99
     with pytest.raises(ValueError, match="99"):
         Announcement.read(bytes(content))
+
+
+def test_a_step_without_a_rule_is_refused() -> None:
+    said = Announcement(1, 4, 0, 0, 0, _native.DataType.f32, _native.ReduceOp.sum, Kind.STEP)
+    with pytest.raises(ValueError, match="STEP without a rule"):
+        Announcement.read(said.pack())
+
+
+@pytest.mark.parametrize("rule", [Rule.sgd(0.1, momentum=0.9, nesterov=True), Rule.adam(0.1, amsgrad=True)])
+def test_rules_are_native_ones(rule: Rule) -> None:
+    rule.native()
+    assert rule.states == (1 if rule.optimizer == 1 else 3)
+
+
+@pytest.mark.parametrize("rule", [Rule(9, 0, (0.0,) * 5), Rule.sgd(-1.0), Rule.adam(0.1, beta1=1.0)])
+def test_impossible_rules_are_refused(rule: Rule) -> None:
+    with pytest.raises(ValueError, match="unknown|accepted"):
+        rule.native()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp.transport.hub.control import FRAME_BYTES_MAX, Control, ControlError
@@ -108,6 +108,7 @@ def test_a_hub_with_another_key_is_found_out() -> None:
     near.close()
 
 
+@settings(max_examples=30)
 @given(st.binary(max_size=200))
 def test_a_strangers_bytes_end_the_connection(content: bytes) -> None:
     near, far = pair()

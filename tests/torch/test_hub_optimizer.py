@@ -1,0 +1,150 @@
+"""Steps that a hub makes: the bits of torch's optimizers, the same on all ranks, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dlcp.torch
+from dlcp.errors import ArgumentError
+from dlcp.hub.service import HubService
+from dlcp.torch.vml import vml_square_root
+from tests.torch import ranks
+
+MIB = 1 << 20
+STEPS = 100
+Parameters = list[nn.Parameter]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    key = bytes(range(32))
+    path = tmp_path_factory.mktemp("hub") / "key"
+    path.touch(0o600)
+    path.write_text(key.hex())
+    with HubService(
+        "127.0.0.1",
+        0,
+        {"job": key},
+        cores=2,
+        memory_bytes=64 * MIB,
+        job_memory_bytes=16 * MIB,
+        vml_square_root=vml_square_root(),
+    ) as hub:
+        yield {"DLCP_HUB": hub.address, "DLCP_KEY_FILE": str(path)}
+
+
+def halves(parameters: Parameters) -> list[dict[str, Any]]:
+    return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.05, "weight_decay": 0.0}]
+
+
+MAKERS: dict[str, Callable[[Parameters], torch.optim.Optimizer]] = {
+    "sgd": lambda each: torch.optim.SGD(each, lr=0.1, foreach=False),
+    "nesterov": lambda each: torch.optim.SGD(
+        halves(each), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False
+    ),
+    "adam": lambda each: torch.optim.Adam(each, lr=0.01, amsgrad=True, weight_decay=0.1, foreach=False),
+    "adamw": lambda each: torch.optim.AdamW(halves(each), lr=0.01, foreach=False),
+}
+
+
+def model(seed: int) -> Parameters:
+    torch.manual_seed(seed)
+    return list(nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 7)).parameters())
+
+
+def step_both(names: list[str]) -> list[tuple[int, list[bytes]]]:
+    """Per optimizer: elements that differ from torch's after many steps, and the weights."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    found = []
+    for name in names:
+        ours, theirs = model(5 + rank), model(5)  # ranks begin with rank 0's
+        optimizer = dlcp.torch.HubOptimizer(MAKERS[name](ours), buffer_bytes=8000)
+        wanted = MAKERS[name](theirs)
+        rates = [torch.optim.lr_scheduler.StepLR(each, 30, 0.5) for each in (optimizer, wanted)]
+        draw = torch.Generator().manual_seed(3)
+        for _ in range(STEPS):
+            for mine, other in zip(ours, theirs, strict=True):
+                # Whole numbers: the mean is exact in any order.
+                mean = torch.randint(-8, 8, mine.shape, generator=draw).float()
+                mine.grad, other.grad = mean + 2 * rank - (world - 1), mean
+            for each in (optimizer, wanted, *rates):
+                each.step()
+        wrong = sum(int((mine != other).sum()) for mine, other in zip(ours, theirs, strict=True))
+        found.append((wrong, [each.detach().numpy().tobytes() for each in ours]))
+    return found
+
+
+def test_steps_at_the_hub_have_torchs_bits(environment: dict[str, str]) -> None:
+    """Over 100 steps, with parameter groups and a learning-rate schedule."""
+    found = ranks.run(step_both, 2, environment=environment, names=list(MAKERS))
+    for name, mine, other in zip(MAKERS, *found, strict=True):
+        assert mine[0] == 0, f"{name}: elements that differ from torch's"
+        assert mine[1] == other[1], name
+
+
+def refuse() -> None:
+    parameters = model(1)
+    make = dlcp.torch.HubOptimizer
+    for optimizer, said in (
+        (
+            torch.optim.RMSprop(parameters),
+            "RMSprop, which a hub cannot step; accepted: torch.optim.SGD, Adam",
+        ),
+        (dlcp.torch.LARS(parameters, lr=0.1), "LARS, which a hub cannot step"),
+        (
+            torch.optim.SGD([nn.Parameter(torch.zeros(3, dtype=torch.float64))], lr=0.1),
+            "accepted: dense float32",
+        ),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            make(optimizer)
+    with pytest.raises(dist.DistBackendError, match="load of weights .* bytes at a core of the hub"):
+        make(torch.optim.Adam([nn.Parameter(torch.zeros(MIB))]))
+    optimizer = make(torch.optim.SGD(parameters, lr=0.1))
+    with pytest.raises(ArgumentError, match=r"of shape \(300, 40\), has no gradient"):
+        optimizer.step()
+    with pytest.raises(ArgumentError, match="is at the hub"):
+        optimizer.state_dict()
+    used = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    for each in parameters:
+        each.grad = torch.ones_like(each)
+    used.step()
+    with pytest.raises(ArgumentError, match="has been stepped already"):
+        make(used)
+    optimizer.step()
+
+
+def test_what_a_hub_cannot_do_is_refused_and_the_group_goes_on(environment: dict[str, str]) -> None:
+    ranks.run(refuse, 2, environment=environment)
+
+
+def other_rates() -> str:
+    parameters = model(1)
+    optimizer = dlcp.torch.HubOptimizer(torch.optim.SGD(parameters, lr=0.1))
+    optimizer.param_groups[0]["lr"] += dist.get_rank()
+    for each in parameters:
+        each.grad = torch.ones_like(each)
+    with pytest.raises(
+        dist.DistBackendError, match=r"hub step 1\(14407 weights, number 0, SGD: rate"
+    ) as caught:
+        optimizer.step()
+    return type(caught.value).__name__
+
+
+def test_ranks_with_different_hyperparameters_are_found(environment: dict[str, str]) -> None:
+    assert ranks.run(other_rates, 2, environment=environment) == ["MismatchError"] * 2
+
+
+def without_a_hub() -> None:
+    with pytest.raises(ArgumentError, match="the group has no hub; set hub"):
+        dlcp.torch.HubOptimizer(torch.optim.SGD(model(1), lr=0.1))
+
+
+def test_a_group_without_a_hub_is_refused() -> None:
+    ranks.run(without_a_hub, 1)
