@@ -2,8 +2,8 @@
 
 A worker's link carries the tensor once each way over the hub, and 1.5 times in a ring of four: links alone allow 0.667
 of the ring's time, and less needs a ring that loses time. The hub is `dlcp hub` on a host of its own. All hosts share
-this machine's processors, which must carry 8 Gbit/s in single packets at the full rate; with fewer than 8 processors all
-rates are a tenth.
+this machine's processors, which must carry 8 Gbit/s in single packets at the full rate; with fewer than 8 processors
+all rates are a tenth.
 """
 
 from __future__ import annotations
