@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import Hosts, RankSchedule, build
+from dlcp.transport.schedule.hub import Hub, all_reduce, hub_of, key_count
 from dlcp.transport.schedule_memory import compile_schedule
 from dlcp_sim import switches
 from dlcp_sim.transports.base import Transport, native
@@ -73,18 +74,28 @@ def add_collective(simulation: _core.Simulation, one: Collective) -> int:
         raise ArgumentError(f"bytes is {one.bytes}; accepted: 0 or more")
     size = len(one.hosts)
     inputs, outputs = [], []
-    for rank in range(size):
-        plan = build(one.collective, one.algorithm, size, rank, one.root, one.placement)
-        into, out = memory_bytes(one.collective, plan, size, rank, one.bytes)
-        inputs.append((0, into))
-        outputs.append((0, out))
+    if one.racks is not None:
+        hub, key_bytes = hub_for(one.racks, size, one.bytes)
+        schedules = [compiled_over_hub(rank, hub) for rank in range(size)]
+        inputs = [(0, 0)] * size
+        outputs = [
+            (0, key_bytes * len(hub.owners if rank < hub.workers else hub.keys_of(rank)))
+            for rank in range(size)
+        ]
+    else:
+        for rank in range(size):
+            plan = build(one.collective, one.algorithm, size, rank, one.root, one.placement)
+            into, out = memory_bytes(one.collective, plan, size, rank, one.bytes)
+            inputs.append((0, into))
+            outputs.append((0, out))
+        schedules = [
+            compiled(one.collective, one.algorithm, size, rank, one.root, one.placement)
+            for rank in range(size)
+        ]
     return _core.add_collective(
         simulation,
         one.hosts,
-        [
-            compiled(one.collective, one.algorithm, size, rank, one.root, one.placement)
-            for rank in range(size)
-        ],
+        schedules,
         inputs,
         outputs,
         traffic_class=one.traffic_class,
@@ -112,6 +123,27 @@ def memory_bytes(
     own = part_bytes(nbytes, world_size)[rank] if of_inputs or of_outputs else nbytes
     into, out = own if of_inputs else nbytes, own if of_outputs else nbytes
     return into if plan.input_chunks else 0, out if plan.output_chunks else 0
+
+
+def hub_for(racks: Hosts, size: int, nbytes: int) -> tuple[Hub, int]:
+    """Who adds what for workers on these racks, of `size` hosts with the cores; and the bytes of a key.
+
+    Keys are equal here, so a tensor is rounded up to whole keys of cache lines.
+    """
+    cores, left = divmod(size - len(racks), max(racks) + 1)
+    if left or cores < 1:
+        raise ArgumentError(
+            f"{size - len(racks)} servers for {max(racks) + 1} racks; accepted: as many for each rack"
+        )
+    keys = key_count(max(1, nbytes), cores)
+    key_bytes = -(-max(1, nbytes) // (keys * 64)) * 64
+    return hub_of(racks, cores, (key_bytes,) * keys), key_bytes
+
+
+@lru_cache(maxsize=8192)
+def compiled_over_hub(rank: int, hub: Hub) -> _native.Schedule:
+    """What a worker or core does, as the core runs it."""
+    return compile_schedule(all_reduce(rank, hub), hub.world_size, rank)
 
 
 @lru_cache(maxsize=8192)

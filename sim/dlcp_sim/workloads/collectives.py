@@ -321,7 +321,8 @@ class CollectiveRun(Workload):
     group_size: int = 0
     """Hierarchical: hosts in a row form groups of so many."""
     servers: tuple[int, ...] | int = 1
-    """Hub: which hosts, or how many of the fabric's last ones. Each takes an equal share of the tensor."""
+    """Hub: which hosts, or how many of the fabric's last ones. Each takes an equal share of the tensor. With `executor`
+    each is a core of the hub of its rack; workers in a row form racks of `group_size`, servers as many racks."""
     root: int = 0
     traffic_class: int = 0
     loss_ratio: float = 0.0
@@ -364,6 +365,8 @@ class CollectiveRun(Workload):
             critical_ratio=self.critical_ratio,
         )
         placement = in_groups(len(hosts), self.group_size) if self.algorithm in PLACED else None
+        if self.executor and self.algorithm == "hub":
+            return self._add_over_hub(load, hosts, servers, gates)
         if self.executor:
             one = Collective(
                 collective=self.collective,
@@ -391,6 +394,23 @@ class CollectiveRun(Workload):
             raise ArgumentError(f"root is {self.root}; accepted: 0 to {len(hosts) - 1}")
         graph = template(self.collective, self.algorithm, len(hosts), self.root, placement)
         return lay(load, graph, hosts, self.bytes, gates=gates, **options)
+
+    def _add_over_hub(self, load: Load, hosts: Array, servers: Array, gates: Rows | None) -> Rows:
+        """The backend's own schedule over a hub. Cores wait for contributions from the start."""
+        if self.collective != "all_reduce":
+            raise ArgumentError(f"collective is {self.collective!r} over a hub; accepted: all_reduce")
+        one = Collective(
+            collective=self.collective,
+            algorithm=self.algorithm,
+            hosts=tuple(int(host) for host in (*hosts, *servers)),
+            bytes=self.bytes,
+            traffic_class=self.traffic_class,
+            racks=in_groups(len(hosts), self.group_size or len(hosts)),
+        )
+        tasks = hand_over(load, [one], None)[:, : len(hosts)]
+        if gates is not None:
+            load.add_edges(gates, tasks)
+        return tasks
 
 
 def hand_over(load: Load, collectives: Sequence[Collective], gates: Rows | None) -> Rows:

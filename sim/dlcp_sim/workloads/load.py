@@ -132,6 +132,8 @@ class Collective:
     root: int = 0
     placement: Hosts | None = None
     """Per rank the number of its group, for algorithms that ask which ranks share a host."""
+    racks: Hosts | None = None
+    """Over a hub: per worker the number of its rack; the hosts after the workers' are cores, as many for each rack."""
 
 
 class Load:
