@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -159,3 +161,44 @@ def test_parts_are_those_of_a_communicator() -> None:
     assert part_bytes(100, 4) == [64, 36, 0, 0]
     assert part_bytes(10, 0) == []
     assert compiled("all_reduce", "ring", 4, 1) is compiled("all_reduce", "ring", 4, 1)
+
+
+def hub_run(fabric: ds.Fabric, nbytes: int, **how: Any) -> ds.Result:
+    load = ds.collective(algorithm="hub", bytes=nbytes, executor=True, **how)
+    return ds.Scenario(fabric=fabric, transport=Dlcp(), workload=load, seed=1).run()
+
+
+def test_a_hub_takes_what_a_workers_link_takes_and_a_ring_more() -> None:
+    """4 workers, 4 cores on hosts of their own, all at 25 Gb/s: a link carries the tensor once, in a ring 1.5 times."""
+    nbytes, fabric = 4_194_304, ds.Star(8, rate_bps=25e9, delay_s=1e-6)
+    over_hub = float(np.max(hub_run(fabric, nbytes, servers=4, times=2).tasks.finish_s))
+    ring = ds.Scenario(
+        fabric=fabric,
+        transport=Dlcp(),
+        workload=ds.collective(algorithm="ring", bytes=nbytes, executor=True, hosts=4, times=2),
+        seed=1,
+    ).run()
+    link_s = 2 * 8 * nbytes / 25e9
+    assert link_s < over_hub < 1.15 * link_s
+    assert over_hub < 0.72 * float(np.max(ring.tasks.finish_s))
+
+
+def test_a_racks_up_link_carries_the_tensor_twice_less_its_own_part() -> None:
+    """2 (r - 1) / r of it over r racks, plus headers and acknowledgements: once here, with 4 workers in each of 2."""
+    nbytes = 4_194_304
+    result = hub_run(
+        ds.LeafSpine(2, 1, 6, rate_bps=25e9),
+        nbytes,
+        hosts=(0, 1, 2, 3, 6, 7, 8, 9),
+        servers=(4, 5, 10, 11),
+        group_size=4,
+    )
+    sent = result.ports.bytes_sent.sum(axis=1)
+    up = [int(sent[port]) for port in range(len(sent)) if result.ports.name(port).endswith("→ aggregation 0")]
+    assert len(up) == 2
+    assert all(nbytes <= carried < 1.1 * nbytes for carried in up)
+
+
+def test_servers_that_are_not_as_many_for_each_rack_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="3 servers for 2 racks; accepted: as many for each rack"):
+        hub_run(ds.Star(7, rate_bps=25e9), 1000, hosts=4, servers=3, group_size=2)
