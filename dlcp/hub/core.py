@@ -90,6 +90,7 @@ class Core:
         self._kept_bytes = 0
         self._held_bytes = 0
         self._waiting: deque[_Waiting] = deque()
+        self._starting = False
         self._peers: set[int] = set()
 
     @property
@@ -116,21 +117,26 @@ class Core:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Starts what there is memory for, in order."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    return
-                first = self._waiting[0]
-                if (
-                    self._used_bytes
-                    and self._used_bytes + self._held_bytes + first.nbytes > self.memory_bytes
-                ):
-                    return
-                self._waiting.popleft()
-                self._used_bytes += first.nbytes
+        """Starts what there is memory for, in order. Called while it runs, as by what is over at once: nothing."""
+        with self._lock:
+            if self._starting:
+                return
+            self._starting = True
+        while (first := self._next()) is not None:
             if not first.group.run(first.said, first.plan, partial(self._over, first.nbytes)):
                 self._over(first.nbytes)
+
+    def _next(self) -> _Waiting | None:
+        """The next collective that there is memory for, which it then has; None: there is none now."""
+        with self._lock:
+            first = self._waiting[0] if self._waiting else None
+            needed = 0 if first is None else self._used_bytes + self._held_bytes + first.nbytes
+            if first is None or (self._used_bytes and needed > self.memory_bytes):
+                self._starting = False
+                return None
+            self._waiting.popleft()
+            self._used_bytes += first.nbytes
+            return first
 
     def _over(self, nbytes: int) -> None:
         with self._lock:

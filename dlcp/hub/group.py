@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class ServedGroup:
         self._lock = threading.Lock()
         # How many of this rack's workers have announced a number, until all have.
         self._announced: dict[int, int] = {}
+        self._backlog: deque[bytes] = deque()
+        self._busy = False
         self.cores: list[CoreGroup] = []
         try:
             for core, rank in own:
@@ -66,18 +69,34 @@ class ServedGroup:
             )
         except (ValueError, errors.DlcpError):
             return  # the group is closed
+        group.core.endpoint.dispatcher.add(
+            WatchedOperation(operation), lambda _: self._heard(group, operation.result.error, content)
+        )
 
-        def heard(_: Any) -> None:
-            if (error := operation.result.error) is not None:
-                group.note_failure(error)
+    def _heard(self, group: CoreGroup, error: str | None, content: Any) -> None:
+        """Acts on what a receive brought, one announcement after the other.
+
+        It is called inside `_listen` if the next announcement is there already, and then only notes it.
+        """
+        if error is not None:
+            group.note_failure(error)
+            return
+        with self._lock:
+            self._backlog.append(content.tobytes())
+            if self._busy:
                 return
+            self._busy = True
+        while True:
+            with self._lock:
+                if not self._backlog:
+                    self._busy = False
+                    return
+                said = self._backlog.popleft()
             self._listen(group)
             try:
-                self._start(Announcement.read(content.tobytes()))
-            except Exception as error:
-                self.abort(f"an announcement that it cannot serve: {error}")
-
-        group.core.endpoint.dispatcher.add(WatchedOperation(operation), heard)
+                self._start(Announcement.read(said))
+            except Exception as why:
+                self.abort(f"an announcement that it cannot serve: {why}")
 
     def _start(self, said: Announcement) -> None:
         with self._lock:

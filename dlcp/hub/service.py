@@ -27,6 +27,8 @@ logger = logging.getLogger("dlcp")
 CONNECTIONS_MAX = 1024
 """Control connections at a time; more are refused at once."""
 _HANDSHAKE_TIMEOUT_S = 10.0
+# What reading a request raises that is none: something is missing, or of another type.
+_MALFORMED = (KeyError, TypeError, ValueError)
 
 
 class HubService(Closeable):
@@ -146,9 +148,9 @@ class HubService(Closeable):
         """Serves one rank of a job until it leaves."""
         try:
             job = self._join(name, request)
-        except DlcpError as error:
-            logger.warning("hub: a rank of job %r is refused: %s", name, error)
-            control.send({"refusal": str(error)})
+        except (DlcpError, *_MALFORMED) as error:
+            logger.warning("hub: a rank of job %r is refused: %r", name, error)
+            control.send({"refusal": _words_of(error)})
             return
         rank = int(request["rank"])
         orderly = False
@@ -186,8 +188,8 @@ class HubService(Closeable):
                     return {}, True
                 case other:
                     raise HubError(f"it does not know the request {other!r}")
-        except DlcpError as error:
-            return {"refusal": str(error)}, False
+        except (DlcpError, *_MALFORMED) as error:
+            return {"refusal": _words_of(error)}, False
         return {}, False
 
     # ---- jobs ----
@@ -234,6 +236,10 @@ class HubService(Closeable):
         job.close()
         if known is not None:
             logger.info("hub: job %r has left, %d here", job.name, len(self._jobs))
+
+
+def _words_of(error: Exception) -> str:
+    return str(error) if isinstance(error, DlcpError) else f"it cannot read the request: {error!r}"
 
 
 def _plain(card: Any) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class JobRecord:
     """Equal if two ranks have the same key of their own (key_check_value)."""
     encrypt: bool
     """Whether rank 0 encrypts what it sends."""
+    hub_bytes_min: int
+    """From how many bytes on all-reduces go over a hub; 0: rank 0 names none."""
     card: str
     """Rank 0's card in JSON, without an address: its version and host."""
 
@@ -58,6 +60,7 @@ class JobRecord:
             key=secrets.token_hex(32) if mode == "drawn" else "",
             check=key_check_value(key, job),
             encrypt=settings.encrypt,
+            hub_bytes_min=_hub_bytes_min(settings),
             card=RankCard.of_this_process(0, "", "").to_json(),
         )
 
@@ -114,6 +117,19 @@ class JobRecord:
                 f"rank {does} encrypts what it sends and rank {does_not} does not: set encrypt (DLCP_ENCRYPT) on all"
                 " ranks, or on none"
             )
+        if self.hub_bytes_min != (own := _hub_bytes_min(settings)):
+            raise JobError(
+                f"{_over_hub(self.hub_bytes_min, 0)}, {_over_hub(own, rank)}; set hub (DLCP_HUB) on all ranks or on"
+                " none, and hub_bytes_min alike"
+            )
+
+
+def _over_hub(nbytes: int, rank: int) -> str:
+    return f"rank {rank} has a hub for {nbytes} bytes and more" if nbytes else f"rank {rank} has no hub"
+
+
+def _hub_bytes_min(settings: Settings) -> int:
+    return settings.hub_bytes_min if settings.hub is not None else 0
 
 
 def _mode(settings: Settings) -> str:

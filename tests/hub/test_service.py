@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp.errors import DlcpError, HubError, MismatchError, PeerFailedError, SettingsError
+from dlcp.errors import DlcpError, HubError, JobError, MismatchError, PeerFailedError, SettingsError
 from dlcp.hub import job as served_job
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
@@ -234,13 +234,19 @@ def test_a_job_without_a_key_of_its_own_has_no_hub(hub: HubService) -> None:
         world.run(refusal)
 
 
-def test_ranks_without_the_hub_of_others_are_named(hub: HubService) -> None:
-    settings = ({"hub": hub.address}, {})
-    with (
-        World(2, key=KEY, per_rank=lambda rank: settings[rank]) as world,
-        pytest.raises(DlcpError, match=r"rank 0 .* has the hub 127.* rank 1 .* has none; set hub"),
-    ):
-        world.run(lambda rank: world.jobs[rank].open_communicator("all", timeout_s=20), [0])
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "rank 0 has a hub for 1 bytes and more, rank 1 has no hub; set hub"),
+        ({"hub": "127.0.0.1:9", "hub_bytes_min": 2}, "rank 1 has a hub for 2 bytes and more; set hub"),
+    ],
+)
+def test_ranks_that_use_a_hub_otherwise_are_named(
+    hub: HubService, settings: dict[str, Any], said: str
+) -> None:
+    per_rank = ({"hub": hub.address, "hub_bytes_min": 1}, settings)
+    with pytest.raises(JobError, match=said):
+        World(2, key=KEY, per_rank=lambda rank: per_rank[rank]).close()
 
 
 def test_a_second_rank_of_the_same_job_and_nonce_is_refused(hub: HubService) -> None:
@@ -289,6 +295,37 @@ def test_ranks_that_call_different_things_are_named(hub: HubService) -> None:
 
         found = world.each(world.open(), work)
         assert all(error.culprit in (0, 1) for error in found), found
+
+
+def test_a_malformed_request_is_refused_and_harms_nothing(hub: HubService) -> None:
+    with ranks_of(hub, 2) as world:
+        groups = world.open()
+        control = world.jobs[0].hub_client._joined[hub.address].control
+        for request, said in (
+            ({"do": "open", "number": 9}, "it cannot read the request: KeyError"),
+            ({"do": "open", "number": "x"}, "it cannot read the request"),
+            ({"do": "dance"}, "it does not know the request 'dance'"),
+            ({}, "it cannot read the request: KeyError"),
+        ):
+            with pytest.raises(HubError, match=said):
+                control.ask(request)
+        arrays = [np.ones(1000, np.float32) for _ in groups]
+        world.each(groups, lambda group: reduced(group, arrays[group.rank], DataType.f32, Reduction.SUM))
+        assert all((array == 2).all() for array in arrays)
+
+
+def test_many_small_collectives_at_once_are_followed_in_order(hub: HubService) -> None:
+    """More announcements than receives are posted for, and more than calls may be nested."""
+    with ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> None:
+            arrays = [np.full(3, number, np.float32) for number in range(1500)]
+            works = [group.all_reduce(Span.of(array), DataType.f32) for array in arrays]
+            for number, one in enumerate(works):
+                one.wait()
+                assert (arrays[number] == 2 * number).all()
+
+        world.each(world.open(), work)
 
 
 # --- gone ---------------------------------------------------------------------------------------------------

@@ -121,16 +121,19 @@ class HubClient:
                 "core_addresses": [core.address for core in cores],
                 "listeners": [cores[index].rank for rack in listeners for index in rack],
             }
-            for place in dict.fromkeys(place for rack in places for place in rack):
-                self._ask(place, request)
+            everywhere = list(dict.fromkeys(place for rack in places for place in rack))
+            for done, place in enumerate(everywhere):
+                try:
+                    self._ask(place, request)
+                except HubError:
+                    self._forget(number, everywhere[:done])
+                    raise
         return opened
 
     def close_group(self, number: int, hubs: Sequence[str]) -> None:
         """Has the hubs forget a group that this rank opened. Does not fail: a hub that is gone has forgotten it."""
-        with self._lock, contextlib.suppress(DlcpError):
-            for place in dict.fromkeys(place for rack in hubs for place in places_of(rack)):
-                if place in self._joined:
-                    self._ask(place, {"do": "close", "number": number})
+        with self._lock:
+            self._forget(number, list(dict.fromkeys(place for rack in hubs for place in places_of(rack))))
 
     def close(self) -> None:
         """Leaves all hubs. Again: nothing."""
@@ -143,6 +146,12 @@ class HubClient:
             self._joined.clear()
 
     # ---- helpers ----
+
+    def _forget(self, number: int, places: Sequence[str]) -> None:
+        for place in places:
+            if place in self._joined:
+                with contextlib.suppress(DlcpError):
+                    self._ask(place, {"do": "close", "number": number})
 
     def _join(self, place: str) -> _Joined:
         """The connection to a hub; opened at first. With the lock held."""

@@ -26,6 +26,8 @@ VERSION = 1
 """Of what the two sides say."""
 FRAME_BYTES_MAX = 1 << 20
 """Of one text: addresses of some thousand ranks."""
+_HELLO_BYTES_MAX = 1 << 10
+"""Of what comes before the other side has proved anything."""
 _HEAD = struct.Struct(">I")
 _CODE_BYTES = 32
 _TO_HUB, _FROM_HUB = b"\0", b"\1"
@@ -53,7 +55,7 @@ class Control:
         _prepare(stream)
         own = secrets.token_bytes(16)
         _send(stream, json.dumps({"dlcp_hub": VERSION, "job": name, "number": own.hex()}).encode())
-        said = _read_json(_receive(stream))
+        said = _read_json(_receive(stream, _HELLO_BYTES_MAX))
         if "refusal" in said:
             raise ControlError(str(said["refusal"]))
         if said.get("dlcp_hub") != VERSION:
@@ -67,7 +69,7 @@ class Control:
         `key_of`: the job key of a name; None: there is no such job.
         """
         _prepare(stream)
-        hello = _read_json(_receive(stream))
+        hello = _read_json(_receive(stream, _HELLO_BYTES_MAX))
         name = hello.get("job")
         if hello.get("dlcp_hub") != VERSION or not isinstance(name, str):
             raise ControlError(f"a stranger says {str(hello)[:80]}")
@@ -140,13 +142,15 @@ def _send(stream: socket.socket, frame: bytes) -> None:
     stream.sendall(_HEAD.pack(len(frame)) + frame)
 
 
-def _receive(stream: socket.socket, *, may_end: bool = False) -> bytes | None:
+def _receive(
+    stream: socket.socket, bytes_max: int = FRAME_BYTES_MAX + _CODE_BYTES, *, may_end: bool = False
+) -> bytes | None:
     head = _read(stream, _HEAD.size, may_end=may_end)
     if head is None:
         return None
     (length,) = _HEAD.unpack(head)
-    if length > FRAME_BYTES_MAX + _CODE_BYTES:
-        raise ControlError(f"it announces a text of {length} bytes; accepted: up to {FRAME_BYTES_MAX}")
+    if length > bytes_max:
+        raise ControlError(f"it announces a text of {length} bytes; accepted: up to {bytes_max}")
     return _read(stream, length)
 
 

@@ -6,8 +6,8 @@ beside which it stands fails with it. Its collectives have the communicator's nu
 
 from __future__ import annotations
 
-import contextlib
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,9 +155,14 @@ class HubGroup(Membership):
 
     def _leave(self, *, tell: bool) -> None:
         super()._leave(tell=tell)
-        if self.rank == 0 and self.number is not None:
-            with contextlib.suppress(errors.DlcpError):
-                self.job.hub_client.close_group(self.number, self._hubs)
+        if self.rank != 0 or self.number is None:
+            return
+        arguments = (self.number, self._hubs)
+        if not tell:
+            self.job.hub_client.close_group(*arguments)
+        else:
+            # An abort does not wait, also not for a hub that hangs.
+            threading.Thread(target=self.job.hub_client.close_group, args=arguments, daemon=True).start()
 
     def _explain(self, work: Work, result: _native.CollectiveResult) -> errors.CollectiveError:
         error = super()._explain(work, result)
@@ -169,19 +174,11 @@ class HubGroup(Membership):
 def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:
     """The group with hubs of a communicator's ranks. All of them call it.
 
-    Blocks for the other ranks' cards and, on the first member, for the hubs. Raises, alike on all ranks, JobError: some
-    of them have no hub; HubError: a hub cannot be reached or refuses; StoreTimeoutError.
+    Blocks for the other ranks' cards and, on the first member, for the hubs. Raises, on all ranks, HubError: a hub
+    cannot be reached or refuses; StoreTimeoutError. SettingsError, on the first member: the job has no key of its own.
     """
     job, workers = beside.job, beside.members
-    cards = [job.card_of(rank, timeout_s) for rank in workers]
-    hubs = tuple(card.hub for card in cards)
-    if not all(hubs):
-        has = hubs.index(next(filter(None, hubs)))
-        lacks = hubs.index("")
-        raise errors.JobError(
-            f"{cards[has].describe()} has the hub {hubs[has]}, {cards[lacks].describe()} has none; set hub (DLCP_HUB)"
-            " on all ranks, or on none"
-        )
+    hubs = tuple(job.card_of(rank, timeout_s).hub for rank in workers)
     if beside.rank != 0:
         what = f"the hub's group of {beside.name!r} (rank {workers[0]}, its first member, has not opened it)"
         opened = Opened.from_json(wait_for(store, "hub", timeout_s, what))

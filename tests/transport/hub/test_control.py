@@ -120,14 +120,24 @@ def test_a_strangers_bytes_end_the_connection(content: bytes) -> None:
     assert isinstance(found[0], ControlError)
 
 
-@pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 33, 0xFFFFFFFF])
-def test_a_long_text_is_refused_unread(length: int) -> None:
+@pytest.mark.parametrize("length", [1025, 0xFFFFFFFF])
+def test_a_strangers_long_text_is_refused_unread(length: int) -> None:
     near, far = pair()
     thread, found = served(far, lambda control: None)
     near.sendall(struct.pack(">I", length))
     thread.join()
     near.close()
-    assert f"a text of {length} bytes; accepted: up to {FRAME_BYTES_MAX}" in str(found[0])
+    assert f"a text of {length} bytes; accepted: up to 1024" in str(found[0])
+
+
+def test_a_long_text_is_not_sent() -> None:
+    near, far = pair()
+    thread, _ = served(far, lambda control: None)
+    control = Control.connect(near, KEY, "job")
+    with pytest.raises(ControlError, match=f"accepted: up to {FRAME_BYTES_MAX}"):
+        control.send({"text": "x" * FRAME_BYTES_MAX})
+    thread.join()
+    near.close()
 
 
 def test_a_job_without_a_key_here_is_said() -> None:
