@@ -11,10 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp.errors import DlcpError, HubError, JobError, MismatchError, PeerFailedError, SettingsError
+from dlcp.errors import (
+    ArgumentError,
+    DlcpError,
+    HubError,
+    JobError,
+    MismatchError,
+    PeerFailedError,
+    SettingsError,
+)
 from dlcp.hub import job as served_job
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
+from dlcp.transport.hub.rule import Rule
 from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
 from tests.support.children import Child
@@ -27,7 +36,8 @@ MIB = 1 << 20
 @contextlib.contextmanager
 def service(cores: int = 2, **changes: Any) -> Iterator[HubService]:
     how = {"memory_bytes": 256 * MIB, "job_memory_bytes": 64 * MIB} | changes
-    settings = Settings(peer_timeout_s=how.pop("peer_timeout_s", 10.0))
+    lossy = {name: how.pop(name) for name in ("inject_loss_ratio", "shm") if name in how}
+    settings = Settings(**lossy)
     keys = {"job": KEY, "second": OTHER_KEY}
     with HubService("127.0.0.1", 0, keys, cores=cores, settings=settings, **how) as hub:
         yield hub
@@ -121,6 +131,69 @@ def test_racks_have_a_hub_each() -> None:
 
             found = world.each(world.open(), work)
             assert set(found) == {(4.0 * (np.arange(300_001) % 1009) + 6).astype(np.float32).tobytes()}
+
+
+LOSSY = {"inject_loss_ratio": 0.03, "shm": False}
+
+
+def test_loss_changes_no_bit() -> None:
+    """Packets get lost on all ways, between hubs of two racks too."""
+    with service(cores=1, **LOSSY) as first, service(cores=1, **LOSSY) as second:
+        racks = (first.address, second.address)
+        with World(
+            3, key=KEY, hub_bytes_min=1, **LOSSY, per_rank=lambda rank: {"hub": racks[rank // 2]}
+        ) as world:
+            groups = world.open()
+
+            def work(group: Communicator, **how: Any) -> bytes:
+                draw = np.random.default_rng(group.rank)
+                array = draw.integers(-999, 999, 70_001).astype(np.float32)
+                return reduced(group, array, DataType.f32, Reduction.SUM, **how)
+
+            found = world.each(groups, work)
+            assert len(set(found)) == 1
+            assert found == world.each(groups, lambda group: work(group, algorithm="ring"))
+
+
+def test_weights_at_the_hubs_are_stepped_once_per_step() -> None:
+    """Two racks, packets lost: only a key's home steps it. All values are multiples of a half or so, so exact."""
+    rate, momentum, steps, numel = 0.5, 0.5, 5, 40_003
+    with service(cores=2, **LOSSY) as first, service(cores=2, **LOSSY) as second:
+        racks = (first.address, second.address)
+        with World(
+            4, key=KEY, hub_bytes_min=1, **LOSSY, per_rank=lambda rank: {"hub": racks[rank % 2]}
+        ) as world:
+
+            def work(group: Communicator) -> bytes:
+                hub_group = group.hub_group
+                assert hub_group is not None
+                number, rule = hub_group.take_weights(1), Rule.sgd(rate, momentum=momentum)
+                array = (np.arange(numel) % 17).astype(np.float32)
+                hub_group.load(number, Span.of(array), rule, {}).wait()
+                weights, velocity = array.astype(np.float64), np.zeros(numel)
+                for step in range(1, steps + 1):
+                    gradient = (np.arange(numel) % (5 + step)).astype(np.float64)
+                    array[:] = gradient + 2 * group.rank - 3  # the mean over 4 ranks is the gradient
+                    hub_group.step(number, Span.of(array), rule, step, average=True, how={}).wait()
+                    velocity = momentum * velocity + gradient
+                    weights -= rate * velocity
+                    np.testing.assert_array_equal(array, weights)
+                return array.tobytes()
+
+            assert len(set(world.each(world.open(), work))) == 1
+
+
+def test_steps_of_weights_that_are_not_there_are_refused(hub: HubService) -> None:
+    with ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> None:
+            assert group.hub_group is not None
+            with pytest.raises(ArgumentError, match="weights 7 are not loaded"):
+                group.hub_group.step(
+                    7, Span.of(np.ones(9, np.float32)), Rule.sgd(0.1), 1, average=True, how={}
+                )
+
+        world.each(world.open(), work)
 
 
 def test_collectives_wait_for_memory() -> None:
