@@ -5,7 +5,8 @@
     service.py   accepts ranks, and keeps the jobs
     job.py       one job: its cores, its memory, the ranks that are connected
     group.py     one group: follows what the workers announce
-    core.py      one core: an endpoint with its thread, and the memory of its keys
+    core.py      one core: an endpoint with its thread, and a bound on memory
+    core_group.py, memory.py    a core's end of a group; the memory of its keys
 
 How ranks see it: dlcp/transport/hub.
 """

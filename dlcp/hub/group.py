@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from dlcp import errors
-from dlcp.hub.core import Core, CoreGroup, WatchedOperation
+from dlcp.hub.core import Core
+from dlcp.hub.core_group import CoreGroup, WatchedOperation
 from dlcp.transport.call_options import CallOptions
 from dlcp.transport.hub.announcement import NBYTES, Announcement
 from dlcp.transport.hub.group import ANNOUNCEMENT_TAG

@@ -1,0 +1,55 @@
+"""Memory of keys at a core: of one collective, and of weights that stay there with an optimizer's state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlcp import _native
+from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.span import Span
+
+
+class Memory:
+    """Memory for the keys of one collective, each on cache lines of its own."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        places = []
+        at = 0
+        for size in sizes:
+            places.append(at)
+            at += -(-size // 64) * 64
+        self.sizes = sizes
+        self.nbytes = at + 64
+        self._array = np.empty(self.nbytes, np.uint8)
+        start = -(-self._array.ctypes.data // 64) * 64
+        self.spans = [Span(start + place, size) for place, size in zip(places, sizes, strict=True)]
+
+    def clear(self) -> None:
+        """All zeros."""
+        self._array.fill(0)
+
+
+class Weights:
+    """Weights of a group's keys at this core, and an optimizer's state beside them."""
+
+    def __init__(self, memory: Memory, states: int) -> None:
+        self.memory = memory
+        self.states = [Memory(memory.sizes) for _ in range(states)]
+        for state in self.states:
+            state.clear()
+        self.nbytes = memory.nbytes * (1 + states)
+
+    def update(self, said: Announcement, vml_square_root: int | None) -> _native.UpdateRules:
+        """The rules of a step. Raises ValueError: another optimizer, or values out of range.
+
+        `vml_square_root`: the address of torch's own square root; None: roots are rounded to nearest.
+        """
+        assert said.rule is not None
+        return _native.UpdateRules(
+            said.rule.native(),
+            said.step,
+            max(1, said.average_over),
+            [span.address for span in self.memory.spans],
+            [[span.address for span in state.spans] for state in self.states],
+            vml_square_root,
+        )
