@@ -113,8 +113,9 @@ def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: SwitchedLa
     from bench.gradient_lab import train
 
     before = bed.counts()["l0"]
-    # All ranks send to rank 0 what it adds; the load fills three quarters of its port besides. Windows might settle before
-    # the queue is full, so each rank is told that it has half of the line to itself: twice what the port carries arrives.
+    # All ranks send to rank 0 what it adds; the load fills three quarters of its port besides. Windows might settle
+    # before the queue is full, so each rank is told that it has half of the line to itself: nearly twice what the port
+    # carries arrives.
     unyielding = {"DLCP_SHM": "0", "DLCP_CONGESTION": "line_rate", "DLCP_LINE_RATE_BPS": str(RATE_BPS // 2)}
     begin([load(bed, 3, 0, 0.75, PATIENCE_S)])
     with Ranks() as ranks:
