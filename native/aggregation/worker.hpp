@@ -48,6 +48,8 @@ public:
 
     const WorkerSettings& settings() const { return settings_; }
 
+    // Of all packets from now on. Between tasks.
+    void set_generation(std::uint16_t generation) { settings_.generation = generation; }
     // Starts a task: blocks at positions from `position` on, in run `run`. `blocks` outlives it.
     void begin(Blocks& blocks, std::uint32_t run, std::uint64_t position, std::int64_t now_ns);
     bool done() const { return blocks_ == nullptr || oldest_ == blocks_->count(); }

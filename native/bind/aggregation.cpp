@@ -164,6 +164,7 @@ void bind_endpoint(nb::module_& m) {
              nb::arg("width"), nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("probe", &probe, nb::arg("seed"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("drain", &drain, nb::arg("exponents"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
+        .def("set_generation", &AggregationEndpoint::set_generation, nb::arg("generation"))
         .def("stop", &AggregationEndpoint::stop)
         .def("counters", &counters)
         .def_prop_ro("sent_blocks", [](const AggregationEndpoint& self) { return self.worker().sent(); })
@@ -204,13 +205,15 @@ void bind_aggregation(nb::module_& m) {
     nb::class_<AggregationJob>(m, "AggregationJob")
         .def(
             "__init__",
-            [](AggregationJob* self, std::uint32_t job, std::uint16_t generation, std::uint16_t slots,
-               std::uint32_t lanes, const std::vector<Place>& workers, const Place& hub, bool hub_is_here) {
-                new (self) AggregationJob{job, generation, slots, lanes, {}, participant_of(hub), hub_is_here, {}};
+            [](AggregationJob* self, std::uint32_t job, std::uint16_t generation, std::uint16_t generations,
+               std::uint16_t slots, std::uint32_t lanes, const std::vector<Place>& workers, const Place& hub,
+               bool hub_is_here) {
+                new (self) AggregationJob{job, generation,          generations, slots, lanes,
+                                          {},  participant_of(hub), hub_is_here, {}};
                 for (const Place& worker : workers) self->workers.push_back(participant_of(worker));
             },
-            nb::arg("job"), nb::arg("generation"), nb::arg("slots"), nb::arg("lanes"), nb::arg("workers"),
-            nb::arg("hub"), nb::arg("hub_is_here"))
+            nb::arg("job"), nb::arg("generation"), nb::arg("generations"), nb::arg("slots"), nb::arg("lanes"),
+            nb::arg("workers"), nb::arg("hub"), nb::arg("hub_is_here"))
         .def(
             "set_upper",
             [](AggregationJob& self, const Place& hub, const Place& own, std::uint8_t worker) {

@@ -31,6 +31,9 @@ public:
     // Ends a run() that is under way, and all later ones.
     void stop() { stopped_ = true; }
 
+    // Between two runs.
+    void set_generation(std::uint16_t generation) { worker_.set_generation(generation); }
+
     const aggregation::Worker& worker() const { return worker_; }
     std::uint16_t port() const;
 

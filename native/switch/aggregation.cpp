@@ -27,6 +27,9 @@ std::string validate(std::span<const AggregationJob> jobs, std::size_t ports) {
         if (!is_lane_count(job.lanes))
             return where + "lanes is " + text(job.lanes) + "; accepted: multiples of " + text(lane_unit) +
                    " up to " + text(max_lanes);
+        if (job.generations == 0 || job.generation + job.generations > 65536)
+            return where + "generations is " + text(job.generations) + "; accepted: 1 to " +
+                   text(std::min(65535, 65536 - job.generation));
         if (job.workers.empty() || job.workers.size() > max_workers)
             return where + text(job.workers.size()) + " workers; accepted: 1 to " + text(max_workers);
         if (job.slots < 2 || slots + job.slots > max_aggregation_slots)
@@ -82,7 +85,7 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
         for (std::size_t index = 0; index < tables_.size(); ++index) {
             const AggregationJob& job = tables_[index].job;
             if (job.upper && job.upper->hub.port == port && job.lanes == lanes &&
-                job.job == read32(packet + at_job) && job.generation == read16(packet + at_generation) &&
+                job.job == read32(packet + at_job) && job.admits(read16(packet + at_generation)) &&
                 job.upper->own.ip == read32(frame.data() + ip_at + 16))
                 return take_upper_result(index, frame);
         }
@@ -97,7 +100,7 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
     const std::uint8_t worker = packet[at_worker];
     Table* table = found == tables_.end() ? nullptr : &*found;
     const Participant* sender = nullptr;
-    if (table != nullptr && table->job.lanes == lanes && table->job.generation == read16(packet + at_generation)) {
+    if (table != nullptr && table->job.lanes == lanes && table->job.admits(read16(packet + at_generation))) {
         if (worker < table->job.workers.size())
             sender = &table->job.workers[worker];
         else if (worker == hub && !table->job.hub_is_here)
@@ -155,7 +158,7 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
 Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* packet, Whom& whom) {
     const std::uint32_t lanes = table.job.lanes;
     const std::size_t index = read16(packet + at_slot);
-    const std::uint64_t tenant = std::uint64_t{table.job.job} << 16 | table.job.generation;
+    const std::uint64_t tenant = std::uint64_t{table.job.job} << 16 | read16(packet + at_generation);
     const std::uint64_t key = key_at(packet);
     const auto shape = static_cast<std::uint16_t>(packet[at_operation] << 8 | packet[at_exponent]);
     const auto kind = static_cast<Kind>(packet[at_kind]);
@@ -265,7 +268,7 @@ AggregationSlots::Verdict AggregationSlots::take_upper_result(std::size_t index,
         return out;
     }
     const std::size_t at = read16(packet + at_slot);
-    const std::uint64_t tenant = std::uint64_t{job.job} << 16 | job.generation;
+    const std::uint64_t tenant = std::uint64_t{job.job} << 16 | read16(packet + at_generation);
     const auto shape = static_cast<std::uint16_t>(packet[at_operation] << 8 | packet[at_exponent]);
     if (at >= table.slots.size() || frame.size() > out_.size()) {
         count(Outcome::refused);

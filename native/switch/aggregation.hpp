@@ -61,7 +61,8 @@ struct UpperSwitch {
 // A job that the switch adds for.
 struct AggregationJob {
     std::uint32_t job = 0;
-    std::uint16_t generation = 1;
+    std::uint16_t generation = 1;   // the first that is admitted
+    std::uint16_t generations = 1;  // how many are, from there on; a run takes one that the last one had not
     std::uint16_t slots = 128;
     std::uint32_t lanes = aggregation::lane_unit;  // of its packets; others of the job are ordinary traffic
     std::vector<Participant> workers;              // worker 0 first
@@ -69,6 +70,8 @@ struct AggregationJob {
     bool hub_is_here = false;  // no host has the hub's address: the switch answers who asks for it (ARP)
     // Of two levels, the lower: sums of all workers go on to a switch above, whose worker this one is.
     std::optional<UpperSwitch> upper;
+
+    bool admits(std::uint16_t one) const { return one >= generation && one - generation < generations; }
 
     friend bool operator==(const AggregationJob&, const AggregationJob&) = default;
 };

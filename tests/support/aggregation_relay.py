@@ -37,7 +37,14 @@ class Relay:
     """
 
     def __init__(
-        self, workers: int, *, slots: int = 16, lanes: int = 32, job: int = 7, program: Program | None = None
+        self,
+        workers: int,
+        *,
+        slots: int = 16,
+        lanes: int = 32,
+        job: int = 7,
+        generations: int = 1,
+        program: Program | None = None,
     ) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((HOST, 0))
@@ -51,7 +58,7 @@ class Relay:
         self.hub = Participant(
             NO_PORT if program is None else workers, "02:00:00:00:01:00", "127.0.0.2", self.port
         )
-        self.request = JobRequest(job, places, self.hub, slots=slots, lanes=lanes)
+        self.request = JobRequest(job, places, self.hub, slots=slots, lanes=lanes, generations=generations)
         self.take: Callable[[int, bytes], bool] = lambda _worker, _payload: True
         self.works = True
         self._process: Callable[[bytes, int], list[tuple[int, bytes]]]

@@ -38,7 +38,8 @@ class Bed:
         self.groups = world.open()
         ports = relay.worker_ports()
         request = relay.request
-        text = f"switch://{HOST}:{relay.port}?job={request.job}&slots={request.slots}&lanes={request.lanes}&port="
+        text = f"switch://{HOST}:{relay.port}?job={request.job}&slots={request.slots}&lanes={request.lanes}"
+        text += f"&generations={request.generations}&port="
         self.reducers = [
             SwitchReducer(SwitchAddress.parse(f"{text}{port}"), n, RANKS) for n, port in enumerate(ports)
         ]
@@ -73,7 +74,7 @@ class Bed:
 
 
 @contextmanager
-def bed(**relay: int) -> Iterator[Bed]:
+def bed(**relay: int) -> Iterator[Bed]:  # of Relay
     with World(RANKS) as world, Relay(RANKS, **relay) as switch:
         yield Bed(world, switch)
 
@@ -153,18 +154,23 @@ def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
         assert at.counted()[0] == 2
 
 
-def test_slots_that_another_run_left_collecting_are_a_ring() -> None:
-    """A run was killed in mid-collective, and this one has its generation: a collision, never a wrong sum."""
-    with bed() as before:
-        same(before.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
-        before.relay.take = lose_of_worker(1, 70)
-        before.all_reduce(inputs_of(1))
-        before.relay.take = lambda _worker, _payload: True
-        for reducer in before.reducers:  # as a new process: it knows nothing of the old one
+@pytest.mark.parametrize("generations", [1, 2])
+def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) -> None:
+    """It finds slots that collect for the old one. With another generation they count as empty; else: the ring."""
+    with bed(generations=generations) as at:
+        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        at.relay.take = lose_of_worker(1, 70)
+        at.all_reduce(inputs_of(1))
+        at.relay.take = lambda _worker, _payload: True
+        for reducer in at.reducers:  # as a new process, some seconds later: it knows nothing of the old one
             reducer._run, reducer._left, reducer._rest = 0, None, 0
         inputs = inputs_of(2)
-        same(before.all_reduce(inputs), before.ring(inputs))
-        assert before.counted() == (1, {"gave_up": 1, "no_switch": 1})
+        if generations == 1:
+            same(at.all_reduce(inputs), at.ring(inputs))
+            assert at.counted() == (1, {"gave_up": 1, "no_switch": 1})
+        else:
+            same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+            assert at.counted() == (2, {"gave_up": 1})
 
 
 def test_values_that_are_not_finite_take_the_ring() -> None:
@@ -193,7 +199,7 @@ def test_few_bits_serve_few_ranks() -> None:
         ("switch://10.0.0.1:5?lanes=2240", "accepted: an integer from 32 to 2208"),
         ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
         ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
-        ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, slots"),
+        ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, generations"),
     ],
 )
 def test_setting_names_what_is_wrong(text: str, words: str) -> None:

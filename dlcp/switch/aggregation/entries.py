@@ -22,6 +22,8 @@ from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
 MAX_PORT = 510  # BMv2: 511 is "drop"
+MAX_ADMITTED = (MAX_JOBS + 1) * 33  # entries of table participant
+MAX_GENERATIONS = 16  # of a job at a time; each takes entries in the P4 program's table
 NO_PORT = -1  # of a hub: its address is the switch's own
 OUTCOMES = (
     "added",
@@ -106,6 +108,8 @@ class JobRequest:
     hub: Participant
     slots: int = 128
     generation: int = 1
+    generations: int = 1
+    """So many are admitted, from `generation` on: a run takes one that the last one had not."""
     lanes: int = LANES
     """Values per packet: a multiple of 32 up to MAX_LANES; the P4 program has 32."""
     upper: UpperSwitch | None = None
@@ -120,6 +124,8 @@ class JobRequest:
             )
         integer(f"{where}.job", self.job, 0, 2**32 - 1, error=SettingsError)
         integer(f"{where}.generation", self.generation, 0, 2**16 - 1, error=SettingsError)
+        most = min(MAX_GENERATIONS, 2**16 - self.generation)
+        integer(f"{where}.generations", self.generations, 1, most, error=SettingsError)
         integer(f"{where}.slots", self.slots, 2, SLOTS, error=SettingsError)
         if not 1 <= len(self.workers) <= MAX_WORKERS:
             raise SettingsError(
@@ -150,7 +156,7 @@ class JobRequest:
 
         `port_numbers`: then ports go by these names.
         """
-        known = {"job", "worker", "hub", "slots", "generation", "lanes", "upper"}
+        known = {"job", "worker", "hub", "slots", "generation", "generations", "lanes", "upper"}
         _check_keys(table, known, {"job", "worker", "hub"}, where)
         if not isinstance(table["worker"], Sequence) or isinstance(table["worker"], str):
             raise SettingsError(f"{where}.worker is {table['worker']!r}; accepted: a list of tables")
@@ -158,7 +164,7 @@ class JobRequest:
             _participant(worker, f"{where}.worker[{index}]", port_numbers)
             for index, worker in enumerate(table["worker"])
         )
-        rest = {key: table[key] for key in ("slots", "generation", "lanes") if key in table}
+        rest = {key: table[key] for key in ("slots", "generation", "generations", "lanes") if key in table}
         hub = _participant(table["hub"], f"{where}.hub", port_numbers, may_lack_port=True)
         upper = _upper(table["upper"], f"{where}.upper", port_numbers) if "upper" in table else None
         request = cls(table["job"], workers, hub, **rest, upper=upper)
@@ -222,7 +228,7 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
     if len(requests) > MAX_JOBS:
         raise SettingsError(f"job has {len(requests)} entries; accepted: at most {MAX_JOBS}")
     placements: list[JobPlacement] = []
-    next_slot = 0
+    next_slot = admitted = 0
     for index, request in enumerate(requests):
         request.validate(f"job[{index}]")
         if request.upper is not None:
@@ -239,6 +245,12 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
             left = SLOTS - next_slot
             raise SettingsError(
                 f"job[{index}].slots is {request.slots}; accepted: at most {left}, what is left"
+            )
+        admitted += (len(request.workers) + 1) * request.generations
+        if admitted > MAX_ADMITTED:
+            raise SettingsError(
+                f"job[{index}].generations is {request.generations}; accepted: fewer, since the program has "
+                f"{MAX_ADMITTED} entries for participants of all jobs and generations"
             )
         placements.append(JobPlacement(request, index + 1, next_slot, first_group + index))
         next_slot += request.slots
@@ -265,12 +277,14 @@ def job_entries(placement: JobPlacement) -> list[Entry]:
                 ip=participant.ip_number,
                 udp_port=participant.udp_port,
             ),
+        ]
+        entries += [
             exact_entry(
                 "participant",
                 {
                     "ingress_port": participant.port,
                     "job": request.job,
-                    "generation": request.generation,
+                    "generation": generation,
                     "worker": number,
                 },
                 "admit",
@@ -281,7 +295,8 @@ def job_entries(placement: JobPlacement) -> list[Entry]:
                 slots_of_job=request.slots,
                 group=placement.group,
                 instance=instance,
-            ),
+            )
+            for generation in range(request.generation, request.generation + request.generations)
         ]
     return entries
 

@@ -31,6 +31,7 @@ def _job(job: JobRequest) -> _native.AggregationJob:
     out = _native.AggregationJob(
         job.job,
         job.generation,
+        job.generations,
         job.slots,
         job.lanes,
         [_place(worker) for worker in job.workers],

@@ -28,7 +28,9 @@ class SwitchAddress:
     hub_port: int
     job: int = 1
     generation: int = 1
-    """+1 for a run after one that was killed, as the switch is told."""
+    generations: int = 1
+    """So many are admitted at the switch, from `generation` on. With more than one, a run after one that was killed
+    finds its slots empty."""
     slots: int = 128
     lanes: int = LANE_UNIT
     """Of a packet, as the switch has them; the P4 program has 32."""
@@ -60,6 +62,7 @@ class SwitchAddress:
         bounds = {
             "job": (0, 2**32 - 1),
             "generation": (0, 2**16 - 1),
+            "generations": (1, 2**16 - 1),
             "slots": (2, 2**16 - 1),
             "lanes": (LANE_UNIT, _native.AGGREGATION_MAX_LANES),
             "bits": (8, 32),

@@ -159,9 +159,9 @@ class SwitchReducer:
             at = self.address
             RankLogger(0).warning(
                 "the switch behind %s:%d does not add for job %d: the ring sums. Does it run the program, has it these "
-                "ranks as workers, with generation %d, %d slots and %d lanes? A job that was killed needs the next "
-                "generation, there and here",
-                *(at.host, at.hub_port, at.job, at.generation, at.slots, at.lanes),
+                "ranks as workers, with generation %d (and %d more), %d slots and %d lanes? After a run that "
+                "was killed a job needs another generation, there and here",
+                *(at.host, at.hub_port, at.job, at.generation, at.generations - 1, at.slots, at.lanes),
             )
 
     def _begin_rest(self) -> None:
@@ -172,6 +172,8 @@ class SwitchReducer:
         if (left := self._left) is not None:
             end = self._endpoint.drain(left.exponents, left.run, left.position, PROBE_GIVE_UP_S)
             if self._worst(control, end, 0, call)[0] is not None:
+                if self.address.generations > 1:
+                    self._run, self._left = 0, None  # another generation finds the slots empty
                 return False
             self._left = None
         if self._run == 0:
@@ -179,14 +181,24 @@ class SwitchReducer:
             own_run = max(int(time.time()), self._last_run + 1)
             agreed = np.array([own_run, secrets.randbits(62)], np.int64)
             control.all_reduce(Span.of(agreed), DataType.i64, Reduction.MAX, **call).wait()
-            self._run = self._last_run = int(agreed[0])
-            self._position = 0
+            self._begin_run(int(agreed[0]))
             end = self._endpoint.probe(int(agreed[1]), self._run, 0, PROBE_GIVE_UP_S)
             exponents = np.zeros(self.address.slots, np.uint8)
             if self._verdict(control, end, exponents, call) is not None:
                 self._run = 0
+                if self.address.generations > 1:
+                    self._left = None
                 return False
         return True
+
+    def _begin_run(self, run: int) -> None:
+        """The run's generation follows from its number; not the last one's, if there are several."""
+        many = self.address.generations
+        if many > 1 and run % many == self._last_run % many:
+            run += 1
+        self._run = self._last_run = run
+        self._position = 0
+        self._endpoint.set_generation(self.address.generation + run % many)
 
     def _verdict(
         self, control: Communicator, end: str, exponents: npt.NDArray[np.uint8], call: dict[str, Any]

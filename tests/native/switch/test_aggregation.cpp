@@ -92,6 +92,27 @@ TEST_CASE("aggregation: outcomes and results are those of the golden vectors") {
     }
 }
 
+TEST_CASE(
+    "aggregation: another of the admitted generations finds its slots empty, and one that is not is foreign") {
+    std::vector<AggregationJob> admitted = jobs();
+    admitted[0].generations = 2;
+    AggregationSlots slots;
+    slots.configure(admitted);
+    const std::vector<std::uint8_t> first = vectors::load("aggregation.txt").front().bytes("bytes");
+    const auto of_generation = [&first](std::uint8_t generation) {
+        std::vector<std::uint8_t> out = first;
+        out[14 + 20 + 8 + aggregation::at_generation + 1] = generation;
+        out[40] = out[41] = 0;  // UDP without a checksum
+        return out;
+    };
+    using Whom = AggregationSlots::Whom;
+    CHECK(slots.handle(1, of_generation(1)).whom == Whom::nobody);
+    CHECK(slots.handle(1, of_generation(2)).whom == Whom::nobody);
+    CHECK(slots.counts(0)[static_cast<std::size_t>(Outcome::added)] == 2);
+    CHECK(slots.handle(1, of_generation(3)).whom == Whom::forward);
+    CHECK(slots.foreign() == 1);
+}
+
 TEST_CASE("aggregation: a configuration that cannot be is refused with what is wrong") {
     std::vector<AggregationJob> bad = jobs();
     bad[0].lanes = 40;

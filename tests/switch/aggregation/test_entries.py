@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,16 @@ def test_workers_behind_one_port_differ_by_instance() -> None:
     assert len(addressed) == 5
 
 
+def test_generations_are_admitted_side_by_side() -> None:
+    entries = job_entries(place_jobs([replace(request(), generation=3, generations=2)])[0])
+    admitted = [keys_of(entry) for entry in rows(entries) if entry.table == "participant"]
+    assert {each["generation"] for each in admitted} == {3, 4}
+    assert len(admitted) == 2 * (len(request().workers) + 1)
+    many = [replace(request(), job=job, slots=2, generations=16) for job in range(60)]
+    with pytest.raises(SettingsError, match="generations is 16; accepted: fewer, since the program has 2112"):
+        place_jobs(many)
+
+
 def test_entries_are_of_the_compiled_program(repository: Path) -> None:
     info = (repository / "p4" / "compiled" / "aggregation.p4info.txtpb").read_text()
     names = set(re.findall(r'(?:name|alias): "([^"]+)"', info))
@@ -125,7 +136,10 @@ def test_what_only_the_software_switch_can_is_refused_by_the_program() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, lanes, slots, upper, worker"),
+        (
+            {"speed": 1},
+            "job.speed is not known; accepted: generation, generations, hub, job, lanes, slots, upper, worker",
+        ),
         ({"worker": []}, "job.worker has 0 entries; accepted: 1 to 32"),
         ({"worker": 5}, "job.worker is 5; accepted: a list of tables"),
         (
