@@ -146,16 +146,23 @@ int main(int argc, char** argv) {
     const double start = seconds_of(CLOCK_MONOTONIC), end = start + arguments.real("seconds");
     const double cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     std::uint64_t sent = 0;
+    std::size_t first = 0;
     double now = start;
     while (now < end) {
         if (rate > 0 && start + static_cast<double>(sent) / rate > now) {
             usleep(100);
         } else {
-            for (std::size_t i = 0; lanes != 0 && i < batch; ++i)
-                address_block(frames[i], bases[i], key + i / 2, slots);
-            key += batch / 2;
-            const int count = sendmmsg(raw, messages.data(), batch, 0);
-            if (count > 0) sent += static_cast<std::uint64_t>(count);
+            // A batch of which the kernel took a part goes on: a block with one contribution would keep its slot.
+            if (first == 0) {
+                for (std::size_t i = 0; lanes != 0 && i < batch; ++i)
+                    address_block(frames[i], bases[i], key + i / 2, slots);
+                key += batch / 2;
+            }
+            const int count = sendmmsg(raw, messages.data() + first, static_cast<unsigned>(batch - first), 0);
+            if (count > 0) {
+                sent += static_cast<std::uint64_t>(count);
+                first = (first + static_cast<std::size_t>(count)) % batch;
+            }
         }
         now = seconds_of(CLOCK_MONOTONIC);
     }
