@@ -111,12 +111,12 @@ class CoreGroup:
     def _start(self, said: Announcement, plan: KeyPlan, memory: Memory) -> _native.Collective:
         """Starts it in native code. Raises ValueError: it cannot."""
         average_over, update, weights = said.average_over, None, None
-        if said.kind is Kind.STEP:
+        if said.kind in (Kind.STEP, Kind.FETCH):
             weights = self._weights_of(said, plan)
             update = weights.update(said, self.core.vml_square_root)
             average_over = 0  # divided by the optimizer, before anything else
         elif said.kind is Kind.LOAD:
-            self._load(said, memory)
+            self._load(said, plan, memory)
         command = _native.CollectiveCommand(
             plan.schedule, self.number, said.signature, said.type, said.op, average_over, copies_short=False
         )
@@ -132,12 +132,15 @@ class CoreGroup:
             update=update,
         )
 
-    def _load(self, said: Announcement, memory: Memory) -> None:
-        """What is reduced there stays here, as weights. Raises ValueError: there is no room.
+    def _load(self, said: Announcement, plan: KeyPlan, memory: Memory) -> None:
+        """What is reduced there stays here, as weights or state. Raises ValueError: there is no room.
 
-        They are complete when the first worker announces a step, since it has them then.
+        It is complete when the first worker announces a step, since that worker has it then.
         """
         assert said.rule is not None
+        if said.part:
+            self._weights_of(said, plan).replace_state(said.part, memory)
+            return
         nbytes = memory.nbytes * (1 + said.rule.states)
         with self._lock:
             old = self._weights.pop(said.weights, None)

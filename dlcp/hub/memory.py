@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlcp import _native
-from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.span import Span
 
 
@@ -39,17 +39,33 @@ class Weights:
             state.clear()
         self.nbytes = memory.nbytes * (1 + states)
 
+    def replace_state(self, part: int, memory: Memory) -> None:
+        """Another array for the state `part`, from 1. Raises ValueError: there is none."""
+        if part > len(self.states):
+            raise ValueError(f"part {part} of weights with {len(self.states)} states")
+        self.states[part - 1] = memory
+
     def update(self, said: Announcement, vml_square_root: int | None) -> _native.UpdateRules:
-        """The rules of a step. Raises ValueError: another optimizer, or values out of range.
+        """The rules of a step, or of reading. Raises ValueError: another optimizer, or values out of range.
 
         `vml_square_root`: the address of torch's own square root; None: roots are rounded to nearest.
         """
+        if said.kind is Kind.FETCH:
+            if said.part > len(self.states):
+                raise ValueError(f"part {said.part} of weights with {len(self.states)} states")
+            # w - 0 * 0 is w, whatever it is: a step that changes nothing sends what is there.
+            read = self.states[said.part - 1] if said.part else self.memory
+            return _native.UpdateRules(_native.Sgd(0.0), 1, 1, _addresses(read), [])
         assert said.rule is not None
         return _native.UpdateRules(
             said.rule.native(),
             said.step,
             max(1, said.average_over),
-            [span.address for span in self.memory.spans],
-            [[span.address for span in state.spans] for state in self.states],
+            _addresses(self.memory),
+            [_addresses(state) for state in self.states],
             vml_square_root,
         )
+
+
+def _addresses(memory: Memory) -> list[int]:
+    return [span.address for span in memory.spans]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -50,8 +50,7 @@ class HubOptimizer(torch.optim.Optimizer):
     needs whole layers; average its gradients over the hub instead (all_reduce, DDP). HubError: the hub has no memory
     for it.
 
-    The state (momentum) is at the hub alone and is lost with the group: there is no state_dict(). Only the weights are
-    here, in the parameters.
+    The state (momentum) is at the hub and is lost with the group; `state_dict` fetches it.
     """
 
     def __init__(
@@ -163,13 +162,78 @@ class HubOptimizer(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
-    def state_dict(self) -> NoReturn:
-        """Raises ArgumentError: the state is at the hub."""
-        raise ArgumentError("the state of a HubOptimizer is at the hub; save the model's parameters")
+    def state_dict(self) -> dict[str, Any]:
+        """As the wrapped optimizer's after the same steps, with the state fetched from the hub. All ranks call it.
 
-    def load_state_dict(self, state_dict: Any) -> NoReturn:
-        """Raises ArgumentError: the state is at the hub."""
-        raise ArgumentError("the state of a HubOptimizer is at the hub; it begins anew from the parameters")
+        Blocks. Also a plain optimizer of the same kind can load it.
+        """
+        state = self._optimizer.state
+        for buffer in self._buffers:
+            rule = self._rule(buffer)
+            arrays = [self._fetch(buffer, part) for part in range(1, rule.states + 1)]
+            for place, parameter in enumerate(buffer.parameters):
+                values = [array[place].view(parameter.shape).to(parameter.device) for array in arrays]
+                if self._steps and (values or not rule.is_sgd):
+                    state[parameter] = dict(zip(_state_names(rule), values, strict=True))
+                    if not rule.is_sgd:
+                        state[parameter]["step"] = torch.tensor(float(self._steps))
+        try:
+            return self._optimizer.state_dict()
+        finally:
+            state.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes hyperparameters and state, as of `state_dict`, and this rank's parameters as the weights.
+
+        All ranks call it with the same values. Blocks. Raises ArgumentError: parameters have made different steps, or
+        some have state and others none; what the wrapped optimizer's own raises.
+        """
+        self._optimizer.load_state_dict(state_dict)
+        self.param_groups = self._optimizer.param_groups
+        state, works = self._optimizer.state, []
+        steps = {_steps_of(state.get(each)) for buffer in self._buffers for each in buffer.parameters}
+        if len(steps) > 1:
+            raise ArgumentError(
+                f"parameters have made {sorted(steps)} steps; accepted: all have made the same"
+            )
+        self._steps = steps.pop() if steps else 0
+        for buffer in self._buffers:
+            rule = self._rule(buffer)
+            sources: list[list[torch.Tensor]] = [buffer.parameters]
+            if self._steps:
+                sources += [[state[each][name] for each in buffer.parameters] for name in _state_names(rule)]
+            for part, source in enumerate(sources):
+                flat = torch.empty_like(buffer.flat)
+                buffer.gather(source, flat)
+                with _torch_errors():
+                    how = CollectiveKeywords(keep=flat)
+                    works.append(self._hub.load(buffer.number, span(flat), rule, how, part=part))
+        state.clear()
+        for work in works:
+            with _torch_errors():
+                work.wait()
+
+    def _fetch(self, buffer: _Buffer, part: int) -> tuple[torch.Tensor, ...]:
+        flat = torch.zeros_like(buffer.flat)
+        with _torch_errors():
+            self._hub.fetch(buffer.number, span(flat), {"keep": flat}, part=part).wait()
+        return buffer.pieces_of(flat)
+
+
+def _state_names(rule: Rule) -> list[str]:
+    """Torch's names of the arrays that the hub keeps, in its order."""
+    if rule.is_sgd:
+        return ["momentum_buffer"][: rule.states]
+    return ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"][: rule.states]
+
+
+def _steps_of(state: dict[str, Any] | None) -> int:
+    """How many steps a parameter has made, as its state says; of SGD whether there was one."""
+    if not state:
+        return 0
+    if "step" in state:
+        return int(state["step"])
+    return int(state.get("momentum_buffer") is not None)
 
 
 class _Buffer:
@@ -180,7 +244,11 @@ class _Buffer:
         self.group = group
         self.parameters = parameters
         self.flat = torch.empty(sum(each.numel() for each in parameters), dtype=torch.float32)
-        self._pieces = torch.split(self.flat, [each.numel() for each in parameters])
+        self._numels = [each.numel() for each in parameters]
+
+    def pieces_of(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Per parameter its part of a buffer."""
+        return torch.split(flat, self._numels)
 
     def check_gradients(self) -> None:
         """Raises ArgumentError: a parameter has none."""
@@ -192,13 +260,15 @@ class _Buffer:
                 )
 
     @torch.no_grad()
-    def gather(self, tensors: list[Any]) -> None:
-        for piece, tensor in zip(self._pieces, tensors, strict=True):
+    def gather(self, tensors: list[Any], flat: torch.Tensor | None = None) -> None:
+        """Copies one tensor per parameter into a buffer; None: its own."""
+        for piece, tensor in zip(self.pieces_of(self.flat if flat is None else flat), tensors, strict=True):
             piece.view(tensor.shape).copy_(tensor)
 
     @torch.no_grad()
     def scatter(self) -> None:
-        for piece, parameter in zip(self._pieces, self.parameters, strict=True):
+        """Copies the buffer into the parameters."""
+        for piece, parameter in zip(self.pieces_of(self.flat), self.parameters, strict=True):
             parameter.copy_(piece.view(parameter.shape))
 
 

@@ -88,6 +88,50 @@ def test_steps_at_the_hub_have_torchs_bits(environment: dict[str, str]) -> None:
         assert mine[1] == other[1], name
 
 
+def go_on(names: list[str]) -> list[tuple[int, bool]]:
+    """Per optimizer: elements that differ from torch's which went on from the same state; and whether states agree."""
+    found = []
+    for name in names:
+        draw = torch.Generator().manual_seed(3)
+
+        def step(optimizers: list[torch.optim.Optimizer], count: int, draw: torch.Generator = draw) -> None:
+            for _ in range(count):
+                gradients = [torch.randint(-8, 8, each.shape, generator=draw).float() for each in model(1)]
+                for optimizer in optimizers:
+                    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+                    for parameter, gradient in zip(parameters, gradients, strict=True):
+                        parameter.grad = gradient.clone()
+                    optimizer.step()
+
+        first = dlcp.torch.HubOptimizer(MAKERS[name](begun := model(5)), buffer_bytes=8000)
+        plain = MAKERS[name](model(5))
+        step([first, plain], 7)
+        saved, wanted = first.state_dict(), plain.state_dict()
+        agree = saved["param_groups"] == wanted["param_groups"] and all(
+            (value is None and other.get(key) is None) or torch.equal(value, other[key])
+            for place, other in wanted["state"].items()
+            for key, value in saved["state"].get(place, {}).items()
+        )
+        agree = agree and (not saved["state"] or len(saved["state"]) == len(wanted["state"]))
+        ours, theirs = model(9), model(8)
+        for mine, other, now in zip(ours, theirs, begun, strict=True):
+            with torch.no_grad():
+                mine.copy_(now)
+                other.copy_(now)
+        again, after = dlcp.torch.HubOptimizer(MAKERS[name](ours)), MAKERS[name](theirs)
+        again.load_state_dict(saved)
+        after.load_state_dict(saved)
+        step([again, after], 5)
+        wrong = sum(int((mine != other).sum()) for mine, other in zip(ours, theirs, strict=True))
+        found.append((wrong, agree))
+    return found
+
+
+def test_training_goes_on_from_a_saved_state(environment: dict[str, str]) -> None:
+    """At the hub or without one; and the state is what torch's optimizer has."""
+    assert ranks.run(go_on, 2, environment=environment, names=list(MAKERS)) == [[(0, True)] * len(MAKERS)] * 2
+
+
 def refuse() -> None:
     parameters = model(1)
     make = dlcp.torch.HubOptimizer
@@ -109,8 +153,8 @@ def refuse() -> None:
     optimizer = make(torch.optim.SGD(parameters, lr=0.1))
     with pytest.raises(ArgumentError, match=r"of shape \(300, 40\), has no gradient"):
         optimizer.step()
-    with pytest.raises(ArgumentError, match="is at the hub"):
-        optimizer.state_dict()
+    with pytest.raises(ArgumentError, match="a parameter group was added"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
     used = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     for each in parameters:
         each.grad = torch.ones_like(each)

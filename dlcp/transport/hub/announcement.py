@@ -1,16 +1,19 @@
 """What a worker tells its hub before each collective: 96 bytes, as a single message of the group.
 
-number in the group   u64     every worker announces; the hub acts on the first, and the signature in
-bytes of the buffer   u64     the contributions' tags finds out who called something else
-signature             u32
-average over          u32     0: a sum
-type, reduction       u8 u8   as native code numbers them
-kind                  u8      see Kind
-traffic class         u8      of the replies
-weights               u32     which weights of the group: load, step
-step                  u64     of the optimizer, the first being 1: step
-rule                  44      rule.py: load, step
-reserved              8       0
+    number in the group   u64     every worker announces; the hub acts on the first, and the signature in
+    bytes of the buffer   u64     the contributions' tags finds out who called something else
+    signature             u32
+    average over          u32     0: a sum
+    type, reduction       u8 u8   as native code numbers them
+    kind                  u8      see Kind
+    traffic class         u8      of the replies
+    weights               u32     which weights of the group: load, step, fetch
+    step                  u64     of the optimizer, the first being 1: step
+    rule                  44      rule.py: load, step
+    part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
+    reserved              7       0
+
+Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}s8x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB7x")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -38,9 +41,11 @@ class Kind(IntEnum):
     ALL_REDUCE = 1
     """Its reduction comes back."""
     LOAD = 2
-    """Its reduction comes back and stays at the cores, as weights. The rule says how much state they will have."""
+    """Its reduction comes back and stays at the cores, as weights or state. The rule says how much state there is."""
     STEP = 3
     """Its sum is the gradient of weights that were loaded: an optimizer's step is made, and the weights come back."""
+    FETCH = 4
+    """What was loaded, or has become of it, comes back. The buffers are zeros."""
 
 
 class Announcement(NamedTuple):
@@ -57,6 +62,7 @@ class Announcement(NamedTuple):
     weights: int = 0
     step: int = 0
     rule: Rule | None = None
+    part: int = 0
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -72,13 +78,14 @@ class Announcement(NamedTuple):
             self.weights,
             self.step,
             _NO_RULE if self.rule is None else self.rule.pack(),
+            self.part,
         )
 
     @classmethod
     def read(cls, content: bytes) -> Self:
         """From a message. Raises ValueError: it is none that this version knows."""
         fields = _LAYOUT.unpack(content)
-        sequence, nbytes, signature, average_over, type_, op, kind, class_, weights, step, rule = fields
+        sequence, nbytes, signature, average_over, type_, op, kind, class_, weights, step, rule, part = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
@@ -94,7 +101,8 @@ class Announcement(NamedTuple):
             weights,
             step,
             Rule.read(rule),
+            part,
         )
-        if said.kind is not Kind.ALL_REDUCE and said.rule is None:
+        if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")
         return said

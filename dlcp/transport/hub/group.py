@@ -58,8 +58,8 @@ class HubGroup(Membership):
         )
         self._hub_planner = planner
         self._shape = opened.shape
-        # Per number of weights what each core keeps of them, bytes.
-        self._kept: dict[int, list[int]] = {}
+        # Per number of weights how many states they have, and what each core keeps of both, bytes.
+        self._kept: dict[int, tuple[int, list[int]]] = {}
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
@@ -96,42 +96,67 @@ class HubGroup(Membership):
             self._weights = first + count
         return first
 
-    def load(self, weights: int, data: Span, rule: Rule, how: CollectiveKeywords) -> Work:
+    def load(self, weights: int, data: Span, rule: Rule, how: CollectiveKeywords, *, part: int = 0) -> Work:
         """Has the cores keep float32 weights under a number, of which all workers bring the same values.
 
-        `rule`: says how much state they will have. They stay until the number is loaded again or the group is closed.
-        Raises HubError: the hub has not the memory for them.
+        `rule`: says how much state they have, zeros at first. `part`: 0; or i to replace the i-th array of the state of
+        weights that are there. They stay until the number is loaded again or the group is closed. Raises HubError: the
+        hub has not the memory for them; ArgumentError: no such part.
         """
-        plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, Reduction.MAX, False)
-        assert isinstance(plan, HubPlan)
+        plan = self._weights_plan(data, Reduction.MAX)
         loads = core_loads(self._shape, data[1], DataType.f32)
+        if part:
+            self._check_part(weights, part)
         kept = dict(self._kept)
-        kept[weights] = [load * (1 + rule.states) for load in loads]
-        busiest = max(sum(core) for core in zip(*kept.values(), strict=True))
+        kept[weights] = rule.states, [load * (1 + rule.states) for load in loads]
+        busiest = max(sum(core) for core in zip(*(each[1] for each in kept.values()), strict=True))
         self._hub_planner.check_memory(
             f"load of weights {weights}, {data[1]} bytes",
             busiest + core_bytes_max(self._shape, data[1], DataType.f32),
         )
         self._kept = kept
-        return self._begin(
-            self._hub_planner.as_kind(plan, Kind.LOAD, weights, 0, rule), data, self._options(dict(how))
-        )
+        named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
+        return self._begin(named, data, self._options(dict(how)))
 
     def step(
         self, weights: int, data: Span, rule: Rule, step: int, *, average: bool, how: CollectiveKeywords
     ) -> Work:
         """Makes the optimizer's step `step` (from 1) at the cores; `data`, this rank's gradient, becomes the weights.
 
-        The gradient is the sum of all workers', or their mean.
+        The gradient is the sum of all workers', or their mean. Raises ArgumentError: the weights are not there, or have
+        another number of states.
         """
-        op = Reduction.AVG if average else Reduction.SUM
+        plan = self._weights_plan(data, Reduction.AVG if average else Reduction.SUM)
+        self._check_part(weights, 0)
+        if (states := self._kept[weights][0]) != rule.states:
+            raise errors.ArgumentError(
+                f"{rule} has {rule.states} arrays of state; accepted: {states}, as loaded"
+            )
+        named = self._hub_planner.as_kind(plan, Kind.STEP, weights, step=step, rule=rule)
+        return self._begin(named, data, self._options(dict(how)))
+
+    def fetch(self, weights: int, data: Span, how: CollectiveKeywords, *, part: int) -> Work:
+        """Brings into `data`, zeros until then, the weights (part 0) or the i-th array of their state.
+
+        Raises ArgumentError: there are none.
+        """
+        plan = self._weights_plan(data, Reduction.SUM)
+        self._check_part(weights, part)
+        named = self._hub_planner.as_kind(plan, Kind.FETCH, weights, part=part)
+        return self._begin(named, data, self._options(dict(how)))
+
+    def _weights_plan(self, data: Span, op: Reduction) -> HubPlan:
         plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, op, False)
         assert isinstance(plan, HubPlan)
+        return plan
+
+    def _check_part(self, weights: int, part: int) -> None:
         if weights not in self._kept:
             raise errors.ArgumentError(f"weights {weights} are not loaded; accepted: {sorted(self._kept)}")
-        return self._begin(
-            self._hub_planner.as_kind(plan, Kind.STEP, weights, step, rule), data, self._options(dict(how))
-        )
+        if part > (states := self._kept[weights][0]):
+            raise errors.ArgumentError(
+                f"part is {part}; accepted: 0 to {states}, the states of weights {weights}"
+            )
 
     # ---- helpers ----
 

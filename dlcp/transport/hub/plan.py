@@ -140,18 +140,28 @@ class HubPlanner(Planner):
             ),
         )
 
-    def as_kind(self, plan: HubPlan, kind: Kind, weights: int, step: int, rule: Rule) -> HubPlan:
-        """The plan of a load or step with the buffer of an all-reduce. Ranks that say different things are found."""
-        terms = f"{plan.terms} {kind.name} {weights} {step} {rule}"
+    def as_kind(
+        self,
+        plan: HubPlan,
+        kind: Kind,
+        weights: int,
+        *,
+        step: int = 0,
+        rule: Rule | None = None,
+        part: int = 0,
+    ) -> HubPlan:
+        """The plan of another kind with the buffer of an all-reduce. Ranks that say different things are found."""
+        terms = f"{plan.terms} {kind.name} {weights} {step} {rule!r} {part}"
         signature = signature_of(plan.operation, terms, *plan.arithmetic)
         numel = plan.announcement.nbytes // ELEMENT_BYTES[plan.type]
-        what = f"load({numel} weights" if kind is Kind.LOAD else f"step {step}({numel} weights"
+        numbered = f" {step}" if kind is Kind.STEP else ""
+        what = f"part {part}" if kind is Kind.FETCH else str(rule)
         return replace(
             plan,
-            words=f"hub {what}, number {weights}, {rule})",
+            words=f"hub {kind.name.lower()}{numbered}({numel} weights, number {weights}, {what})",
             command=self._command(plan.schedule, signature, plan.arithmetic),
             announcement=plan.announcement._replace(
-                signature=signature, kind=kind, weights=weights, step=step, rule=rule
+                signature=signature, kind=kind, weights=weights, step=step, rule=rule, part=part
             ),
         )
 

@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 
     def __str__(self) -> str:
         rate, first, second, third, fourth = (f"{value:g}" for value in self.values)
-        if self.optimizer == _SGD:
+        if self.is_sgd:
             return f"SGD: rate {rate}, momentum {first}, dampening {second}, weight decay {third}, flags {self.flags}"
         betas = f"betas {first} and {second}"
         return f"Adam: rate {rate}, {betas}, epsilon {third}, weight decay {fourth}, flags {self.flags}"
@@ -92,6 +92,11 @@ class Rule(NamedTuple):
                     maximize=bit[2],
                 )
         raise ValueError(f"optimizer {self.optimizer} is unknown")
+
+    @property
+    def is_sgd(self) -> bool:
+        """SGD, and not Adam."""
+        return self.optimizer == _SGD
 
     @property
     def states(self) -> int:

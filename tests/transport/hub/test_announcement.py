@@ -18,7 +18,14 @@ COUNTS = (
 )
 ARITHMETIC = (st.sampled_from(list(_native.DataType)), st.sampled_from(list(_native.ReduceOp)))
 PLAIN = st.builds(
-    Announcement, *COUNTS, *ARITHMETIC, st.just(Kind.ALL_REDUCE), st.just(0), st.just(0), st.none()
+    Announcement,
+    *COUNTS,
+    *ARITHMETIC,
+    st.just(Kind.ALL_REDUCE),
+    st.just(0),
+    st.just(0),
+    st.none(),
+    st.just(0),
 )
 WITH_RULE = st.builds(
     Announcement,
@@ -28,6 +35,7 @@ WITH_RULE = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**63),
     RULES,
+    st.integers(0, 3),
 )
 
 
