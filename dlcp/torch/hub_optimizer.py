@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,6 +46,9 @@ class HubOptimizer(torch.optim.Optimizer):
     step on. Its state must be empty. Parameters are dense float32. `group`: of the backend dlcp, with a hub; None: the
     default group. `buffer_bytes`: about how many travel together. `average`: gradients' mean, as DDP; False: their sum.
 
+    `overlap`: a buffer leaves when backward has made the last of its gradients. Then there is one backward per step,
+    and gradients are not changed before step(), which no longer sees them.
+
     All ranks make their optimizers of a group in the same order, for the same parameters. Begins with rank 0's weights
     on all ranks. Blocks for that. Raises ArgumentError: an optimizer that a hub does not have, such as LARS, which
     needs whole layers; average its gradients over the hub instead (all_reduce, DDP). HubError: the hub has no memory
@@ -60,6 +64,7 @@ class HubOptimizer(torch.optim.Optimizer):
         *,
         buffer_bytes: int = BUFFER_BYTES,
         average: bool = True,
+        overlap: bool = False,
     ) -> None:
         integer("buffer_bytes", buffer_bytes, 4)
         process_group = dist.group.WORLD if group is None else group
@@ -79,10 +84,17 @@ class HubOptimizer(torch.optim.Optimizer):
         self._hub: HubGroup = hub
         self._average = average
         self._steps = 0
+        self._numbering = process_group.communicator
         cut = list(self._cut(buffer_bytes))
         first = hub.take_weights(len(cut))
         self._buffers = [_Buffer(first + place, *each) for place, each in enumerate(cut)]
         self._load(process_group)
+        self._first = self._numbering.reserve(len(self._buffers))
+        if overlap:
+            for buffer in self._buffers:
+                for parameter in buffer.parameters:
+                    hook = partial(self._has_gradient, buffer)
+                    parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _cut(self, buffer_bytes: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
         """Index of the group and parameters of each buffer."""
@@ -125,25 +137,40 @@ class HubOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for buffer in self._buffers:
+        left = [buffer for buffer in self._buffers if buffer.work is None]
+        for buffer in left:
             buffer.check_gradients()
+        for buffer in left:
+            self._send(buffer)
+        works = [buffer.take_work() for buffer in self._buffers]
         self._steps += 1
-        works = []
-        for buffer in self._buffers:
-            buffer.gather([parameter.grad for parameter in buffer.parameters])
-            with _torch_errors():
-                works.append(
-                    self._hub.step(
-                        buffer.number,
-                        span(buffer.flat),
-                        self._rule(buffer),
-                        self._steps,
-                        average=self._average,
-                        how={"keep": buffer.flat},
-                    )
-                )
+        self._first = self._numbering.reserve(len(self._buffers))
         self._finish(works)
         return loss
+
+    def _has_gradient(self, buffer: _Buffer, _: torch.Tensor) -> None:
+        """In backward: a parameter's gradient is there."""
+        if buffer.work is not None:
+            raise RuntimeError(
+                "a gradient was made after its buffer had left; accepted: one backward per step, or overlap=False"
+            )
+        buffer.gradients += 1
+        if buffer.gradients == len(buffer.parameters):
+            with torch.no_grad():
+                self._send(buffer)
+
+    def _send(self, buffer: _Buffer) -> None:
+        """Starts a buffer's step. Numbers are the buffers', since backward may end in another order on other ranks."""
+        buffer.gather([parameter.grad for parameter in buffer.parameters])
+        with _torch_errors():
+            buffer.work = self._hub.step(
+                buffer.number,
+                span(buffer.flat),
+                self._rule(buffer),
+                self._steps + 1,
+                average=self._average,
+                how={"keep": buffer.flat, "sequence": self._first + self._buffers.index(buffer)},
+            )
 
     def _rule(self, buffer: _Buffer) -> Rule:
         return _rule_of(self._optimizer, self.param_groups[buffer.group])
@@ -245,6 +272,16 @@ class _Buffer:
         self.parameters = parameters
         self.flat = torch.empty(sum(each.numel() for each in parameters), dtype=torch.float32)
         self._numels = [each.numel() for each in parameters]
+        self.gradients = 0
+        """How many of them backward has made since the last step."""
+        self.work: Work | None = None
+        """Of this step, once it is under way."""
+
+    def take_work(self) -> Work:
+        """The step's work; the buffer is ready for the next one."""
+        work, self.work, self.gradients = self.work, None, 0
+        assert work is not None
+        return work
 
     def pieces_of(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Per parameter its part of a buffer."""

@@ -88,6 +88,33 @@ def test_steps_at_the_hub_have_torchs_bits(environment: dict[str, str]) -> None:
         assert mine[1] == other[1], name
 
 
+def overlapped() -> bool:
+    """Whether weights after real backward passes are those without overlap."""
+    ends = []
+    for overlap in (False, True):
+        torch.manual_seed(2)
+        net = nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 1))
+        optimizer = dlcp.torch.HubOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), buffer_bytes=8000, overlap=overlap
+        )
+        for step in range(4):
+            batch = torch.randn(16, 40, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+            optimizer.zero_grad()
+            net(batch).square().mean().backward()
+            optimizer.step()
+            dist.all_reduce(torch.ones(1))  # between steps ranks may do what they like, in the same order
+        ends.append([each.detach().clone() for each in net.parameters()])
+    net(batch).square().mean().backward()
+    with pytest.raises(RuntimeError, match="one backward per step"):
+        net(batch).square().mean().backward()
+    optimizer.step()
+    return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+
+
+def test_gradients_that_leave_in_backward_give_the_same_weights(environment: dict[str, str]) -> None:
+    assert ranks.run(overlapped, 2, environment=environment) == [True] * 2
+
+
 def go_on(names: list[str]) -> list[tuple[int, bool]]:
     """Per optimizer: elements that differ from torch's which went on from the same state; and whether states agree."""
     found = []

@@ -6,9 +6,9 @@ that makes up its result is. Adding costs no time. With `pipeline_bytes` message
 one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
 
 A graph of one algorithm and world size is made once (graphs.py) and laid down for any number of tensors at a time.
-The hub as a server of whole tensors, which is no schedule of the backend, is built here from the same parts. Over dlcp a
-collective can also be handed whole to the executor that ships (`executor=True`); the hub then has keys, cores and racks,
-as `dlcp hub` has.
+The hub as a server of whole tensors, which is no schedule of the backend, is built here from the same parts. Over dlcp
+a collective can also be handed whole to the executor that ships (`executor=True`); the hub then has keys, cores and
+racks, as `dlcp hub` has.
 """
 
 from __future__ import annotations
