@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,10 @@ from dlcp.hub import job as served_job
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.hub.rule import Rule
+from dlcp.transport.job import Job
 from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
+from dlcp.transport.store import FileStore
 from tests.support.children import Child
 from tests.support.ranks import PATIENCE_S, World
 
@@ -36,7 +40,7 @@ MIB = 1 << 20
 @contextlib.contextmanager
 def service(cores: int = 2, **changes: Any) -> Iterator[HubService]:
     how = {"memory_bytes": 256 * MIB, "job_memory_bytes": 64 * MIB} | changes
-    lossy = {name: how.pop(name) for name in ("inject_loss_ratio", "shm") if name in how}
+    lossy = {name: how.pop(name) for name in ("inject_loss_ratio", "shm", "peer_timeout_s") if name in how}
     settings = Settings(**lossy)
     keys = {"job": KEY, "second": OTHER_KEY}
     with HubService("127.0.0.1", 0, keys, cores=cores, settings=settings, **how) as hub:
@@ -404,7 +408,7 @@ def test_many_small_collectives_at_once_are_followed_in_order(hub: HubService) -
 # --- gone ---------------------------------------------------------------------------------------------------
 
 
-def test_a_hub_that_is_killed_fails_every_rank_by_name(tmp_path: Any) -> None:
+def test_a_hub_that_is_killed_fails_every_rank_by_name(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.touch(0o600)
     keys.write_text(f"job {KEY.hex()}\n")
@@ -457,3 +461,48 @@ def test_a_hub_that_stops_in_good_order_fails_every_rank_by_name() -> None:
                 reduced(group, np.ones(100_000, np.float32), DataType.f32, Reduction.SUM)
 
         world.each(groups, work)
+
+
+def test_a_worker_that_is_killed_is_blamed_and_not_the_hub(tmp_path: Path) -> None:
+    """The rank that opened the group at the hub dies in mid-step: the others learn from the cores who is missing."""
+    with service(peer_timeout_s=1.0) as hub:
+        kill_a_worker(hub, tmp_path)
+
+
+def kill_a_worker(hub: HubService, tmp_path: Path) -> None:
+    how = f"key=bytes(range(32)), hub={hub.address!r}, hub_bytes_min=1, peer_timeout_s=1.0, timeout_s=60"
+    child = Child(
+        f"""
+        import time
+        from dlcp.transport.job import Job
+        from dlcp.transport.store import FileStore
+        job = Job(FileStore({str(tmp_path / "store")!r}), 0, 3, {how})
+        job.open_communicator("all")
+        print("here", flush=True)
+        time.sleep(60)
+        """
+    )
+    store = FileStore(tmp_path / "store")
+
+    def rank(number: int) -> int | None:
+        settings: dict[str, Any] = {"hub": hub.address, "hub_bytes_min": 1, "peer_timeout_s": 1.0}
+        with Job(store, number, 3, key=KEY, timeout_s=60, flight_recorder_entries=0, **settings) as job:
+            group = job.open_communicator("all")
+            barrier.wait()
+            work = group.all_reduce(Span.of(np.ones(100_000, np.float32)), DataType.f32)
+            barrier.wait()
+            with pytest.raises(PeerFailedError, match="rank 0 at") as caught:
+                work.wait(PATIENCE_S)
+            return caught.value.culprit
+
+    barrier = threading.Barrier(3)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            ranks = [pool.submit(rank, number) for number in (1, 2)]
+            assert child.line() == "here"
+            barrier.wait(PATIENCE_S)
+            barrier.wait(PATIENCE_S)
+            child.kill()
+            assert [each.result(PATIENCE_S) for each in ranks] == [0, 0]
+    finally:
+        child.kill()
