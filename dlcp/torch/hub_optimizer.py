@@ -25,6 +25,7 @@ import torch.distributed as dist
 from dlcp.checks import integer
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.torch.failures import for_torch
+from dlcp.torch.hub_buffer import HubBuffer, rule_of, state_names, steps_of
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import span
 from dlcp.transport.call_options import CollectiveKeywords
@@ -34,8 +35,6 @@ from dlcp.transport.work import Work
 
 BUFFER_BYTES = 25 * 1024 * 1024
 """Of a buffer, about: parameters of one group that travel together."""
-
-_SUPPORTED = "torch.optim.SGD, Adam or AdamW"
 
 
 class HubOptimizer(torch.optim.Optimizer):
@@ -87,7 +86,7 @@ class HubOptimizer(torch.optim.Optimizer):
         self._numbering = process_group.communicator
         cut = list(self._cut(buffer_bytes))
         first = hub.take_weights(len(cut))
-        self._buffers = [_Buffer(first + place, *each) for place, each in enumerate(cut)]
+        self._buffers = [HubBuffer(first + place, *each) for place, each in enumerate(cut)]
         self._load(process_group)
         self._first = self._numbering.reserve(len(self._buffers))
         if overlap:
@@ -99,7 +98,7 @@ class HubOptimizer(torch.optim.Optimizer):
     def _cut(self, buffer_bytes: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
         """Index of the group and parameters of each buffer."""
         for index, group in enumerate(self.param_groups):
-            _rule_of(self._optimizer, group)  # raises what cannot be
+            rule_of(self._optimizer, group)  # raises what cannot be
             chosen: list[torch.Tensor] = []
             for parameter in group["params"]:
                 if not parameter.requires_grad:
@@ -148,7 +147,7 @@ class HubOptimizer(torch.optim.Optimizer):
         self._finish(works)
         return loss
 
-    def _has_gradient(self, buffer: _Buffer, _: torch.Tensor) -> None:
+    def _has_gradient(self, buffer: HubBuffer, _: torch.Tensor) -> None:
         """In backward: a parameter's gradient is there."""
         if buffer.work is not None:
             raise RuntimeError(
@@ -159,7 +158,7 @@ class HubOptimizer(torch.optim.Optimizer):
             with torch.no_grad():
                 self._send(buffer)
 
-    def _send(self, buffer: _Buffer) -> None:
+    def _send(self, buffer: HubBuffer) -> None:
         """Starts a buffer's step. Numbers are the buffers', since backward may end in another order on other ranks."""
         buffer.gather([parameter.grad for parameter in buffer.parameters])
         with _torch_errors():
@@ -172,8 +171,8 @@ class HubOptimizer(torch.optim.Optimizer):
                 how={"keep": buffer.flat, "sequence": self._first + self._buffers.index(buffer)},
             )
 
-    def _rule(self, buffer: _Buffer) -> Rule:
-        return _rule_of(self._optimizer, self.param_groups[buffer.group])
+    def _rule(self, buffer: HubBuffer) -> Rule:
+        return rule_of(self._optimizer, self.param_groups[buffer.group])
 
     def _finish(self, works: list[Work]) -> None:
         for buffer, work in zip(self._buffers, works, strict=True):
@@ -201,7 +200,7 @@ class HubOptimizer(torch.optim.Optimizer):
             for place, parameter in enumerate(buffer.parameters):
                 values = [array[place].view(parameter.shape).to(parameter.device) for array in arrays]
                 if self._steps and (values or not rule.is_sgd):
-                    state[parameter] = dict(zip(_state_names(rule), values, strict=True))
+                    state[parameter] = dict(zip(state_names(rule), values, strict=True))
                     if not rule.is_sgd:
                         state[parameter]["step"] = torch.tensor(float(self._steps))
         try:
@@ -218,7 +217,7 @@ class HubOptimizer(torch.optim.Optimizer):
         self._optimizer.load_state_dict(state_dict)
         self.param_groups = self._optimizer.param_groups
         state, works = self._optimizer.state, []
-        steps = {_steps_of(state.get(each)) for buffer in self._buffers for each in buffer.parameters}
+        steps = {steps_of(state.get(each)) for buffer in self._buffers for each in buffer.parameters}
         if len(steps) > 1:
             raise ArgumentError(
                 f"parameters have made {sorted(steps)} steps; accepted: all have made the same"
@@ -228,7 +227,7 @@ class HubOptimizer(torch.optim.Optimizer):
             rule = self._rule(buffer)
             sources: list[list[torch.Tensor]] = [buffer.parameters]
             if self._steps:
-                sources += [[state[each][name] for each in buffer.parameters] for name in _state_names(rule)]
+                sources += [[state[each][name] for each in buffer.parameters] for name in state_names(rule)]
             for part, source in enumerate(sources):
                 flat = torch.empty_like(buffer.flat)
                 buffer.gather(source, flat)
@@ -240,73 +239,11 @@ class HubOptimizer(torch.optim.Optimizer):
             with _torch_errors():
                 work.wait()
 
-    def _fetch(self, buffer: _Buffer, part: int) -> tuple[torch.Tensor, ...]:
+    def _fetch(self, buffer: HubBuffer, part: int) -> tuple[torch.Tensor, ...]:
         flat = torch.zeros_like(buffer.flat)
         with _torch_errors():
             self._hub.fetch(buffer.number, span(flat), {"keep": flat}, part=part).wait()
         return buffer.pieces_of(flat)
-
-
-def _state_names(rule: Rule) -> list[str]:
-    """Torch's names of the arrays that the hub keeps, in its order."""
-    if rule.is_sgd:
-        return ["momentum_buffer"][: rule.states]
-    return ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"][: rule.states]
-
-
-def _steps_of(state: dict[str, Any] | None) -> int:
-    """How many steps a parameter has made, as its state says; of SGD whether there was one."""
-    if not state:
-        return 0
-    if "step" in state:
-        return int(state["step"])
-    return int(state.get("momentum_buffer") is not None)
-
-
-class _Buffer:
-    """Parameters of one group that travel together. `number`: of their weights at the hub."""
-
-    def __init__(self, number: int, group: int, parameters: list[torch.Tensor]) -> None:
-        self.number = number
-        self.group = group
-        self.parameters = parameters
-        self.flat = torch.empty(sum(each.numel() for each in parameters), dtype=torch.float32)
-        self._numels = [each.numel() for each in parameters]
-        self.gradients = 0
-        """How many of them backward has made since the last step."""
-        self.work: Work | None = None
-        """Of this step, once it is under way."""
-
-    def take_work(self) -> Work:
-        """The step's work; the buffer is ready for the next one."""
-        work, self.work, self.gradients = self.work, None, 0
-        assert work is not None
-        return work
-
-    def pieces_of(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Per parameter its part of a buffer."""
-        return torch.split(flat, self._numels)
-
-    def check_gradients(self) -> None:
-        """Raises ArgumentError: a parameter has none."""
-        for place, parameter in enumerate(self.parameters):
-            if parameter.grad is None:
-                raise ArgumentError(
-                    f"parameter {place} of buffer {self.number}, of shape {tuple(parameter.shape)}, has no gradient;"
-                    " a hub steps all of them: freeze it (requires_grad_(False)) before the optimizer is made"
-                )
-
-    @torch.no_grad()
-    def gather(self, tensors: list[Any], flat: torch.Tensor | None = None) -> None:
-        """Copies one tensor per parameter into a buffer; None: its own."""
-        for piece, tensor in zip(self.pieces_of(self.flat if flat is None else flat), tensors, strict=True):
-            piece.view(tensor.shape).copy_(tensor)
-
-    @torch.no_grad()
-    def scatter(self) -> None:
-        """Copies the buffer into the parameters."""
-        for piece, parameter in zip(self.pieces_of(self.flat), self.parameters, strict=True):
-            parameter.copy_(piece.view(parameter.shape))
 
 
 @contextlib.contextmanager
@@ -315,33 +252,3 @@ def _torch_errors() -> Iterator[None]:
         yield
     except DlcpError as error:
         raise for_torch(error) from None
-
-
-def _rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Rule:
-    """The hyperparameters of a group now. Raises ArgumentError: not an optimizer that a hub has."""
-    kind = type(optimizer)
-    if kind is torch.optim.SGD:
-        return Rule.sgd(
-            float(group["lr"]),
-            momentum=float(group["momentum"]),
-            dampening=float(group["dampening"]),
-            weight_decay=float(group["weight_decay"]),
-            nesterov=bool(group["nesterov"]),
-            maximize=bool(group["maximize"]),
-        )
-    if kind in (torch.optim.Adam, torch.optim.AdamW):
-        beta1, beta2 = group["betas"]
-        return Rule.adam(
-            float(group["lr"]),
-            beta1=float(beta1),
-            beta2=float(beta2),
-            epsilon=float(group["eps"]),
-            weight_decay=float(group["weight_decay"]),
-            decoupled=kind is torch.optim.AdamW or bool(group.get("decoupled_weight_decay")),
-            amsgrad=bool(group["amsgrad"]),
-            maximize=bool(group["maximize"]),
-        )
-    raise ArgumentError(
-        f"optimizer is {kind.__module__}.{kind.__name__}, which a hub cannot step; accepted: {_SUPPORTED}. For others"
-        " average gradients over the hub: DDP or all_reduce"
-    )

@@ -90,24 +90,12 @@ class HubClient:
         places = [places_of(rack) for rack in racks]
         with self._lock:
             joined = [[self._join(place) for place in rack] for rack in places]
-            count = min(sum(len(hub.cores) for hub in rack) for rack in joined)
-            cores: list[RankCard] = []
-            listeners = []
-            for rack in joined:
-                first = len(cores)
-                starts: list[int] = []
-                taken: list[RankCard] = []
-                for hub in rack:
-                    if len(taken) < count:
-                        starts.append(first + len(taken))
-                    taken += hub.cores
-                listeners.append(tuple(starts))
-                cores += taken[:count]
+            count, cores, listeners = _choose_cores(joined)
             opened = Opened(
                 number,
                 Shape(tuple(racks.index(hub) for hub in hubs), count),
                 tuple(cores),
-                tuple(listeners),
+                listeners,
                 min(hub.memory_bytes for rack in joined for hub in rack),
             )
             request = {
@@ -220,6 +208,29 @@ class HubClient:
             raise _refusal(place, error) from error
         except HubError as error:
             raise _refusal(place, error) from error
+
+
+def _choose_cores(
+    joined: Sequence[Sequence[_Joined]],
+) -> tuple[int, list[RankCard], tuple[tuple[int, ...], ...]]:
+    """Of the hubs of each rack: how many cores a rack has, the cores rack by rack, and per rack the listeners.
+
+    Racks have equally many cores, as many as the one with the fewest.
+    """
+    count = min(sum(len(hub.cores) for hub in rack) for rack in joined)
+    cores: list[RankCard] = []
+    listeners = []
+    for rack in joined:
+        first = len(cores)
+        starts: list[int] = []
+        taken: list[RankCard] = []
+        for hub in rack:
+            if len(taken) < count:
+                starts.append(first + len(taken))
+            taken += hub.cores
+        listeners.append(tuple(starts))
+        cores += taken[:count]
+    return count, cores, tuple(listeners)
 
 
 def _refusal(place: str, error: Exception) -> HubError:
