@@ -64,7 +64,7 @@ def step_both(names: list[str]) -> list[tuple[int, list[bytes]]]:
     found = []
     for name in names:
         ours, theirs = model(5 + rank), model(5)  # ranks begin with rank 0's
-        optimizer = dlcp.torch.HubOptimizer(MAKERS[name](ours), buffer_bytes=8000)
+        optimizer = dlcp.torch.HubOptimizer(MAKERS[name](ours), buffer_bytes=30000)
         wanted = MAKERS[name](theirs)
         rates = [torch.optim.lr_scheduler.StepLR(each, 30, 0.5) for each in (optimizer, wanted)]
         draw = torch.Generator().manual_seed(3)
