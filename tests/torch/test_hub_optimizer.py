@@ -39,6 +39,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         yield {"DLCP_HUB": hub.address, "DLCP_KEY_FILE": str(path)}
 
 
+def comparable() -> list[str]:
+    """The optimizers whose bits can be torch's here: of Adam where its square root rounds to nearest or is found."""
+    sample = torch.linspace(1, 4, 999)
+    nearest = torch.equal(sample.sqrt(), sample.double().sqrt().float())
+    return [name for name in MAKERS if nearest or vml_square_root() is not None or "adam" not in name]
+
+
 def halves(parameters: Parameters) -> list[dict[str, Any]]:
     return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.05, "weight_decay": 0.0}]
 
@@ -82,8 +89,9 @@ def step_both(names: list[str]) -> list[tuple[int, list[bytes]]]:
 
 def test_steps_at_the_hub_have_torchs_bits(environment: dict[str, str]) -> None:
     """Over 100 steps, with parameter groups and a learning-rate schedule."""
-    found = ranks.run(step_both, 2, environment=environment, names=list(MAKERS))
-    for name, mine, other in zip(MAKERS, *found, strict=True):
+    names = comparable()
+    found = ranks.run(step_both, 2, environment=environment, names=names)
+    for name, mine, other in zip(names, *found, strict=True):
         assert mine[0] == 0, f"{name}: elements that differ from torch's"
         assert mine[1] == other[1], name
 
@@ -156,7 +164,8 @@ def go_on(names: list[str]) -> list[tuple[int, bool]]:
 
 def test_training_goes_on_from_a_saved_state(environment: dict[str, str]) -> None:
     """At the hub or without one; and the state is what torch's optimizer has."""
-    assert ranks.run(go_on, 2, environment=environment, names=list(MAKERS)) == [[(0, True)] * len(MAKERS)] * 2
+    names = comparable()
+    assert ranks.run(go_on, 2, environment=environment, names=names) == [[(0, True)] * len(names)] * 2
 
 
 def refuse() -> None:
