@@ -169,18 +169,18 @@ def hub_run(fabric: ds.Fabric, nbytes: int, **how: Any) -> ds.Result:
 
 
 def test_a_hub_takes_what_a_workers_link_takes_and_a_ring_more() -> None:
-    """4 workers, 4 cores on hosts of their own, all at 25 Gb/s: a link carries the tensor once, in a ring 1.5 times."""
-    nbytes, fabric = 4_194_304, ds.Star(8, rate_bps=25e9, delay_s=1e-6)
-    over_hub = float(np.max(hub_run(fabric, nbytes, servers=4, times=2).tasks.finish_s))
+    """8 workers, 8 cores on hosts of their own, at 25 Gb/s: a link carries the tensor once, in a ring 1.75 times."""
+    nbytes, fabric = 4_194_304, ds.Star(16, rate_bps=25e9, delay_s=1e-6)
+    over_hub = float(np.max(hub_run(fabric, nbytes, servers=8, times=2).tasks.finish_s))
     ring = ds.Scenario(
         fabric=fabric,
         transport=Dlcp(),
-        workload=ds.collective(algorithm="ring", bytes=nbytes, executor=True, hosts=4, times=2),
+        workload=ds.collective(algorithm="ring", bytes=nbytes, executor=True, hosts=8, times=2),
         seed=1,
     ).run()
     link_s = 2 * 8 * nbytes / 25e9
     assert link_s < over_hub < 1.15 * link_s
-    assert over_hub < 0.72 * float(np.max(ring.tasks.finish_s))
+    assert over_hub < 0.65 * float(np.max(ring.tasks.finish_s))
 
 
 def test_a_racks_up_link_carries_the_tensor_twice_less_its_own_part() -> None:
@@ -196,7 +196,7 @@ def test_a_racks_up_link_carries_the_tensor_twice_less_its_own_part() -> None:
     sent = result.ports.bytes_sent.sum(axis=1)
     up = [int(sent[port]) for port in range(len(sent)) if result.ports.name(port).endswith("→ aggregation 0")]
     assert len(up) == 2
-    assert all(nbytes <= carried < 1.1 * nbytes for carried in up)
+    assert all(nbytes <= carried < 1.12 * nbytes for carried in up)
 
 
 def test_servers_that_are_not_as_many_for_each_rack_are_refused() -> None:

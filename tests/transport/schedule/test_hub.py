@@ -96,6 +96,17 @@ def test_a_worker_sends_the_tensor_once_and_a_core_its_share_to_all() -> None:
     assert sum(isinstance(operation, Send) for operation in worker.operations) == 64
 
 
+def test_workers_of_a_rack_send_to_different_cores_at_a_time() -> None:
+    hub = hub_of((0, 1) * 4, 4, (KEY_BYTES,) * 32)
+    for rack in range(2):
+        sent = [
+            [operation.peer for operation in all_reduce(rank, hub).operations if isinstance(operation, Send)]
+            for rank in range(hub.workers)
+            if hub.racks[rank] == rack
+        ]
+        assert all(len(set(peers)) == 4 for peers in zip(*sent, strict=True))
+
+
 @pytest.mark.parametrize(("racks", "cores"), [(1, 2), (2, 1), (3, 2), (4, 3)])
 def test_a_racks_up_link_carries_the_tensor_twice_less_its_own_part(racks: int, cores: int) -> None:
     """2 (r - 1) / r of it, however many workers there are: counted over the schedule's sends."""
