@@ -24,7 +24,6 @@ import torch
 
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.later_work import LaterWork
-from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
 from dlcp.torch.tensors import DATA_TYPES, readable, span
@@ -193,20 +192,13 @@ class ByHosts:
     ) -> GradientBuffer:
         """This rank's shard as a buffer of its own, that is reduced among hosts."""
         begin, end = own
-        layout = Layout(
-            tuple(
-                Segment(piece.segment.name, piece.offset, piece.begin - begin, piece.end - piece.begin)
-                for piece in buffer.layout.pieces(begin, end)
-            ),
-            end - begin,
-        )
         itemsize = shard.element_size()
         parts = across.communicator.parts(shard.nbytes, DATA_TYPES[shard.dtype])
         return dataclasses.replace(
             buffer,
             key=_shard_key(buffer.key),
             values=shard,
-            layout=layout,
+            layout=buffer.layout.part(begin, end),
             parts=[(at // itemsize, stop // itemsize) for at, stop in parts],
             group=cast("ProcessGroup", across),
             communicator=across.communicator,

@@ -77,6 +77,16 @@ class Layout:
             if segment.count:
                 yield Piece(segment, max(begin, segment.begin), min(end, segment.end))
 
+    def part(self, begin: int, end: int) -> Layout:
+        """The layout of the buffer's elements from `begin` to `end` alone."""
+        return Layout(
+            tuple(
+                Segment(piece.segment.name, piece.offset, piece.begin - begin, piece.end - piece.begin)
+                for piece in self.pieces(begin, end)
+            ),
+            end - begin,
+        )
+
     @property
     def place(self) -> tuple[str, int, int]:
         """What ranks can know a buffer by, in whatever order they have them: where it begins, and how long it is."""
