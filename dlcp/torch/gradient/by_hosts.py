@@ -247,6 +247,9 @@ def _open(group: ProcessGroup, name: str) -> _Host | None:
     main = group.communicator
     hosts = main.job.hosts_of(main.members, main.timeout_s)
     ranks = () if hosts is None else ranks_by_host(hosts)
+    if hosts is not None and all(len(each) == 1 for each in ranks):
+        # Hosts are one rank each, as in FSDP's groups between hosts: what is between hosts is among all.
+        return None
     if hosts is None or not suits(hosts) or len({len(each) for each in ranks}) > 1:
         sizes = (
             "too many to look up"

@@ -5,10 +5,12 @@
     dlcp.torch.shard_gradients(model, state)
 
 Residuals are kept by parameter and by offset in the whole parameter, so they do not depend on which rank owns which
-piece (fsdp_layout.py).
+piece (fsdp_layout.py). With a mesh of hosts the reduce-scatter stays exact, and the recipe is for what hosts exchange
+(fsdp_hosts.py).
 
 A step ends when a module's gradients come again, or with end_step(). What FSDP does not reduce
-(set_requires_gradient_sync(False)) never comes here. The all-reduce of HSDP, between replicas of a shard, stays exact.
+(set_requires_gradient_sync(False)) never comes here. The all-reduce of torch's own HSDP, between replicas of a shard,
+stays exact.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from dlcp.torch.gradient.exchange import DTYPES, exchange_of
+from dlcp.torch.gradient.fsdp_hosts import HostsHook, check_mesh, check_module
 from dlcp.torch.gradient.fsdp_layout import ModuleLayouts
 from dlcp.torch.gradient.pending_buffer import GradientWork
 from dlcp.torch.gradient.pipeline import BufferCall
@@ -31,18 +35,28 @@ from dlcp.torch.tensors import reduction
 from dlcp.transport.communicator import Reduction
 
 
-def shard_gradients(model: nn.Module, state: GradientState) -> None:
-    """Has every FSDP module in `model` reduce its gradients within the state's budget. After fully_shard.
+def shard_gradients(model: nn.Module, state: GradientState, *, mesh: DeviceMesh | None = None) -> None:
+    """Has every FSDP module in `model` reduce its gradients by the state's recipe. After fully_shard.
 
-    `state`: made for the same model. Raises ValueError: there is no FSDP module, or the state knows another model.
+    `state`: made for the same model. `mesh`: hosts by ranks of one host, where the modules are sharded over its second
+    dimension: inside a host the reduction is then exact, and the recipe is for what hosts exchange. None: it is for the
+    reduce-scatter. Raises ValueError: there is no FSDP module, the state knows another model, the mesh has not 2
+    dimensions, or a module is sharded over other ranks; TypeError: dlcp is not the backend between hosts.
     """
     # Those from before fully_shard are not to be kept alive.
     state.names.read()
     found = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not found:
         raise ValueError(f"a {type(model).__name__} holds no FSDP module; accepted: after fully_shard")
+    if mesh is None:
+        for module in found:
+            module.set_custom_reduce_scatter(BoundedReduceScatter(state, module))
+        return
+    check_mesh(mesh, state)
     for module in found:
-        module.set_custom_reduce_scatter(BoundedReduceScatter(state, module))
+        check_module(module, mesh)
+    for module in found:
+        module.set_all_reduce_hook(HostsHook(state, module, mesh))
 
 
 class BoundedReduceScatter(ReduceScatter):

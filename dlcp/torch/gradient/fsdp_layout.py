@@ -45,6 +45,13 @@ class ModuleLayouts:
             self._layouts[key] = layout if layout.numel == numel else None
         return self._layouts[key]
 
+    def shard(self, numel: int, ranks: int, rank: int) -> Layout | None:
+        """As whole, of one rank's output of so many elements."""
+        key = (numel, ranks, rank, whole := self.whole(numel * ranks, ranks))
+        if key not in self._layouts:
+            self._layouts[key] = whole and whole.part(rank * numel, (rank + 1) * numel)
+        return self._layouts[key]
+
     def _parameters(self) -> Iterable[tuple[str, tuple[int, ...], int]]:
         """Names, whole sizes and sharded dimensions of what the module reduces, in FSDP's order."""
         for group in self._module._get_fsdp_state()._fsdp_param_groups:
