@@ -127,8 +127,8 @@ class CoreGroup:
             None,
             memory.spans,
             options,
-            # Weights are addresses to native code, and may be replaced or let go meanwhile.
-            (memory, weights),
+            # Weights and states are addresses to native code, and may be replaced or let go meanwhile.
+            (memory, () if weights is None else weights.arrays),
             update=update,
         )
 

@@ -39,6 +39,11 @@ class Weights:
             state.clear()
         self.nbytes = memory.nbytes * (1 + states)
 
+    @property
+    def arrays(self) -> tuple[Memory, ...]:
+        """The memory as it is now, of the weights and of the state."""
+        return (self.memory, *self.states)
+
     def replace_state(self, part: int, memory: Memory) -> None:
         """Another array for the state `part`, from 1. Raises ValueError: there is none."""
         if part > len(self.states):

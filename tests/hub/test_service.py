@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,11 +26,13 @@ from dlcp.errors import (
 from dlcp.hub import job as served_job
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
+from dlcp.transport.hub.group import HubGroup
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.job import Job
 from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import FileStore
+from dlcp.transport.work import Work
 from tests.support.children import Child
 from tests.support.ranks import PATIENCE_S, World
 
@@ -185,6 +188,37 @@ def test_weights_at_the_hubs_are_stepped_once_per_step() -> None:
                 return array.tobytes()
 
             assert len(set(world.each(world.open(), work))) == 1
+
+
+def test_a_step_under_way_keeps_the_state_that_a_load_replaces() -> None:
+    """Native code has its addresses. Rank 1 makes the step after both have loaded."""
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
+        rule, (first,) = Rule.sgd(0.5, momentum=0.5), {group.reserve(3) for group in groups}
+        zeros = [[np.zeros(1000, np.float32) for _ in range(3)] for _ in groups]
+
+        def ends(group: Communicator) -> HubGroup:
+            assert group.hub_group is not None
+            return group.hub_group
+
+        def load(group: Communicator, part: int) -> None:
+            data = Span.of(zeros[group.rank][part])
+            ends(group).load(0, data, rule, {"sequence": first + part}, part=part).wait()
+
+        def step(group: Communicator) -> Work:
+            data = Span.of(zeros[group.rank][2])
+            return ends(group).step(0, data, rule, 2, average=False, how={"sequence": first + 2})
+
+        world.each(groups, lambda group: load(group, 0))
+        core_group = next(iter(next(iter(hub._jobs.values())).groups.values()))[1].cores[0]
+        begun = step(groups[0])
+        wait_until(lambda: core_group._under_way == 1, "the step has not begun")
+        state = weakref.ref(core_group._weights[0].states[0])
+        world.each(groups, lambda group: load(group, 1))
+        wait_until(lambda: core_group._under_way == 1, "the load is not over")
+        assert state() is not None
+        step(groups[1]).wait()
+        begun.wait()
 
 
 def test_steps_of_weights_that_are_not_there_are_refused(hub: HubService) -> None:
