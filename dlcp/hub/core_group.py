@@ -88,11 +88,11 @@ class CoreGroup:
             self._under_way += 1
             free = self._free.get(plan.sizes)
             memory = free.pop() if free else None
-        if memory is None:
-            memory = Memory(plan.sizes)
-        else:
-            self.core.keep(-memory.nbytes)
         try:
+            if memory is None:
+                memory = Memory(plan.sizes)
+            else:
+                self.core.keep(-memory.nbytes)
             operation = self._start(said, plan, memory)
         except Exception as error:
             self._give_back(plan, memory)
@@ -143,10 +143,17 @@ class CoreGroup:
             return
         nbytes = memory.nbytes * (1 + said.rule.states)
         with self._lock:
-            old = self._weights.pop(said.weights, None)
-            if not self.core.hold(nbytes - (old.nbytes if old else 0)):
+            if self._closed:
+                raise ValueError("the group is closed")  # and has let go of what it held
+            old = self._weights.get(said.weights)
+            more = nbytes - (old.nbytes if old else 0)
+            if not self.core.hold(more):
                 raise ValueError(f"they need {nbytes} bytes, of {self.core.memory_bytes} for the job")
-            self._weights[said.weights] = Weights(memory, said.rule.states)
+            try:
+                self._weights[said.weights] = Weights(memory, said.rule.states)
+            except MemoryError:
+                self.core.hold(-more)
+                raise
 
     def _weights_of(self, said: Announcement, plan: KeyPlan) -> Weights:
         weights = self._weights.get(said.weights)
