@@ -217,7 +217,11 @@ class HubService(Closeable):
                     self._job_memory_bytes,
                     self._vml_square_root,
                 )
-                job.check(request)
+                try:
+                    job.check(request)
+                except BaseException:
+                    job.close()
+                    raise
                 self._jobs[identity] = job
                 logger.info("hub: job %r has come, %d here", name, len(self._jobs))
             else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from dlcp.errors import (
     ArgumentError,
+    CollectiveError,
     DlcpError,
     HubError,
     JobError,
@@ -23,12 +26,18 @@ from dlcp.errors import (
     PeerFailedError,
     SettingsError,
 )
+from dlcp.hub import core_group
 from dlcp.hub import job as served_job
+from dlcp.hub import service as served
+from dlcp.hub.job import ServedJob
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
+from dlcp.transport.hub.control import Control
 from dlcp.transport.hub.group import HubGroup
+from dlcp.transport.hub.plan import HubPlanner
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.job import Job
+from dlcp.transport.rank_card import RankCard
 from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import FileStore
@@ -393,6 +402,64 @@ def test_a_buffer_beyond_a_cores_memory_is_refused_and_the_group_goes_on() -> No
             assert (small == 2).all()
 
         world.each(world.open(), work)
+
+
+def test_memory_that_the_host_has_not_fails_the_group_and_no_later_one(
+    hub: HubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(sizes: tuple[int, ...]) -> None:
+        raise MemoryError(f"no room for {sum(sizes)} bytes")
+
+    with ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> bytes:
+            return reduced(group, np.ones(1000, np.float32), DataType.f32, Reduction.SUM)
+
+        def fails(group: Communicator) -> None:
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                work(group)
+
+        monkeypatch.setattr(core_group, "Memory", none)
+        world.each(world.open(), fails)
+        monkeypatch.undo()
+        assert set(world.each(world.open(), work)) == {np.full(1000, 2, np.float32).tobytes()}
+
+
+def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks ask for no more than the core has; these do not look."""
+    monkeypatch.setattr(HubPlanner, "check_memory", lambda *_: None)
+    with service(job_memory_bytes=2 * MIB) as hub, ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> None:
+            assert group.hub_group is not None
+            rule = Rule.adam(0.1)
+            small, large = np.ones(1000, np.float32), np.ones(220_000, np.float32)
+            group.hub_group.load(0, Span.of(small), rule, {}).wait()
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                group.hub_group.load(0, Span.of(large), rule, {}).wait()
+
+        world.each(world.open(), work)
+        (job,) = hub._jobs.values()
+        wait_until(lambda: all(core._held_bytes == 0 for core in job.cores), "memory is held for nobody")
+
+
+def test_a_rank_of_another_version_leaves_nothing_behind(
+    hub: HubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ServedJob] = []
+
+    def make(*arguments: Any) -> ServedJob:
+        made.append(ServedJob(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(served, "ServedJob", make)
+    card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | {"version": "0.0"}
+    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
+        control = Control.connect(stream, KEY, "job")
+        request = {"do": "join", "rank": 0, "size": 1, "job": 1, "incarnation": "1", "encrypt": False}
+        with pytest.raises(HubError, match="runs dlcp 0.0"):
+            control.ask(request | {"first_rank": 1, "card": card})
+    assert [core.endpoint.closed for job in made for core in job.cores] == [True, True]
 
 
 def test_ranks_that_call_different_things_are_named(hub: HubService) -> None:
