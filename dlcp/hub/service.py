@@ -25,8 +25,12 @@ from dlcp.transport.settings import Settings
 logger = logging.getLogger("dlcp")
 
 CONNECTIONS_MAX = 1024
-"""Control connections at a time; more are refused at once."""
+"""Control connections of ranks at a time; more are refused at once."""
+STRANGERS_MAX = 256
+"""Connections of which nobody knows yet whether they have a key. Of more the oldest is ended: ranks are quick."""
 _HANDSHAKE_TIMEOUT_S = 10.0
+# Until a connection is accepted after the host could not: it may lack descriptors or threads.
+_ACCEPT_PAUSE_S = 0.2
 # What reading a request raises that is none: something is missing, or of another type.
 _MALFORMED = (KeyError, TypeError, ValueError)
 
@@ -61,7 +65,10 @@ class HubService(Closeable):
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, int], ServedJob] = {}
         self._streams: set[socket.socket] = set()
+        # Of them those that have proved nothing, the oldest first.
+        self._strangers: dict[socket.socket, None] = {}
         self._closed = False
+        self._ending = threading.Event()
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._listener = socket.create_server((host, port), family=family, backlog=128)
@@ -91,6 +98,7 @@ class HubService(Closeable):
             if self._closed:
                 return
             self._closed = True
+            self._ending.set()
             streams, jobs = list(self._streams), list(self._jobs.values())
             self._jobs.clear()
         with contextlib.suppress(OSError):
@@ -113,26 +121,50 @@ class HubService(Closeable):
                 if self._closed:
                     return
                 logger.exception("hub: a connection was lost before it was accepted")
+                self._ending.wait(_ACCEPT_PAUSE_S)
                 continue
-            with self._lock:
-                full = self._closed or len(self._streams) >= CONNECTIONS_MAX
-                if not full:
-                    self._streams.add(stream)
-            if full:
-                logger.warning("hub: %s is refused: %d connections are open", peer[0], CONNECTIONS_MAX)
+            if not self._admit(stream):
+                logger.warning("hub: %s is refused: %d ranks are connected", peer[0], CONNECTIONS_MAX)
                 stream.close()
                 continue
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._serve, args=(stream, peer[0]), name="dlcp-hub-rank", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                logger.exception("hub: %s is refused", peer[0])
+                self._forget(stream)
+                self._ending.wait(_ACCEPT_PAUSE_S)
+
+    def _admit(self, stream: socket.socket) -> bool:
+        """Counts a connection, as a stranger's; another stranger's may end for it. False: there are too many ranks."""
+        with self._lock:
+            if self._closed or len(self._streams) - len(self._strangers) >= CONNECTIONS_MAX:
+                return False
+            if len(self._strangers) >= STRANGERS_MAX:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
+            self._streams.add(stream)
+            self._strangers[stream] = None
+            return True
+
+    def _forget(self, stream: socket.socket) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+            self._strangers.pop(stream, None)
+        stream.close()
 
     def _serve(self, stream: socket.socket, peer: str) -> None:
         try:
             stream.settimeout(_HANDSHAKE_TIMEOUT_S)
-            control, name = Control.accept(stream, self._keys.get)
+            control, name = Control.accept(stream, self._keys.get, _HANDSHAKE_TIMEOUT_S)
             request = control.receive()
+            with self._lock:
+                self._strangers.pop(stream, None)
             if request is not None:
-                stream.settimeout(None)
                 self._serve_rank(control, name, request)
         except (OSError, ControlError) as error:
             if not self._closed:
@@ -140,9 +172,7 @@ class HubService(Closeable):
         except Exception:
             logger.exception("hub: the connection with %s has ended", peer)
         finally:
-            with self._lock:
-                self._streams.discard(stream)
-            stream.close()
+            self._forget(stream)
 
     def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""

@@ -475,6 +475,24 @@ def test_ranks_that_call_different_things_are_named(hub: HubService) -> None:
         assert all(error.culprit in (0, 1) for error in found), found
 
 
+def test_strangers_keep_no_rank_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many connections that say nothing the oldest ends; that of a rank stays."""
+    monkeypatch.setattr(served, "STRANGERS_MAX", 3)
+    with contextlib.ExitStack() as stack:
+        hub = stack.enter_context(service())
+        strangers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S))
+            for _ in range(10)
+        ]
+        assert [stranger.recv(1) for stranger in strangers[:7]] == [b""] * 7
+        with ranks_of(hub, 2) as world:
+            groups = world.open()
+            assert len(hub._strangers) <= 3
+            arrays = [np.ones(1000, np.float32) for _ in groups]
+            world.each(groups, lambda group: reduced(group, arrays[group.rank], DataType.f32, Reduction.SUM))
+            assert all((array == 2).all() for array in arrays)
+
+
 def test_a_malformed_request_is_refused_and_harms_nothing(hub: HubService) -> None:
     with ranks_of(hub, 2) as world:
         groups = world.open()

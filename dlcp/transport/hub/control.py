@@ -7,7 +7,7 @@
 
 Neither side sends the job key or takes a text whose code is wrong, so a recorded connection cannot be played again and
 a stranger learns only whether the hub knows a name. Texts are not secret and not encrypted. Frames have a length of 32
-bits in front and a bound on it.
+bits in front and a bound on it, a smaller one until the other side has proved that it has the key.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ VERSION = 1
 FRAME_BYTES_MAX = 1 << 20
 """Of one text: addresses of some thousand ranks."""
 _HELLO_BYTES_MAX = 1 << 10
-"""Of what comes before the other side has proved anything."""
+_FIRST_BYTES_MAX = 1 << 14
+"""Of the first request, before which a rank has proved nothing."""
 _HEAD = struct.Struct(">I")
 _CODE_BYTES = 32
 _TO_HUB, _FROM_HUB = b"\0", b"\1"
@@ -48,6 +50,8 @@ class Control:
         self._own = own
         self._other = _FROM_HUB if own == _TO_HUB else _TO_HUB
         self._sent = self._received = 0
+        # By when the other side has to have proved that it has the key; None: whenever it likes.
+        self._end_s: float | None = None
 
     @classmethod
     def connect(cls, stream: socket.socket, job_key: bytes, name: str) -> Control:
@@ -63,13 +67,17 @@ class Control:
         return cls(stream, _derive(job_key, name, own, _bytes_of(said.get("number"))), _TO_HUB)
 
     @classmethod
-    def accept(cls, stream: socket.socket, key_of: Callable[[str], bytes | None]) -> tuple[Control, str]:
+    def accept(
+        cls, stream: socket.socket, key_of: Callable[[str], bytes | None], timeout_s: float
+    ) -> tuple[Control, str]:
         """The hub's side: the connection and the name of its job. Raises ControlError, OSError.
 
-        `key_of`: the job key of a name; None: there is no such job.
+        `key_of`: the job key of a name; None: there is no such job. `timeout_s`: for all that the rank says, up to the
+        end of its first request, which proves that it has the key.
         """
         _prepare(stream)
-        hello = _read_json(_receive(stream, _HELLO_BYTES_MAX))
+        end_s = time.monotonic() + timeout_s
+        hello = _read_json(_receive(stream, _HELLO_BYTES_MAX, end_s=end_s))
         name = hello.get("job")
         if hello.get("dlcp_hub") != VERSION or not isinstance(name, str):
             raise ControlError(f"a stranger says {str(hello)[:80]}")
@@ -80,7 +88,9 @@ class Control:
         other = _bytes_of(hello.get("number"))
         own = secrets.token_bytes(16)
         _send(stream, json.dumps({"dlcp_hub": VERSION, "number": own.hex()}).encode())
-        return cls(stream, _derive(key, name, other, own), _FROM_HUB), name
+        control = cls(stream, _derive(key, name, other, own), _FROM_HUB)
+        control._end_s = end_s
+        return control, name
 
     def send(self, text: dict[str, Any]) -> None:
         """Sends one text. Raises ControlError: too long; OSError."""
@@ -92,13 +102,17 @@ class Control:
 
     def receive(self) -> dict[str, Any] | None:
         """The next text; None: the other side has ended the connection. Raises ControlError, OSError."""
-        frame = _receive(self._stream, may_end=True)
+        bytes_max = FRAME_BYTES_MAX if self._end_s is None else _FIRST_BYTES_MAX
+        frame = _receive(self._stream, bytes_max + _CODE_BYTES, may_end=True, end_s=self._end_s)
         if frame is None:
             return None
         code, content = frame[:_CODE_BYTES], frame[_CODE_BYTES:]
         if not hmac.compare_digest(code, self._code(self._other, self._received, content)):
             raise ControlError("the job keys differ")
         self._received += 1
+        if self._end_s is not None:
+            self._end_s = None
+            self._stream.settimeout(None)
         return _read_json(content)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -143,21 +157,30 @@ def _send(stream: socket.socket, frame: bytes) -> None:
 
 
 def _receive(
-    stream: socket.socket, bytes_max: int = FRAME_BYTES_MAX + _CODE_BYTES, *, may_end: bool = False
+    stream: socket.socket, bytes_max: int, *, may_end: bool = False, end_s: float | None = None
 ) -> bytes | None:
-    head = _read(stream, _HEAD.size, may_end=may_end)
+    head = _read(stream, _HEAD.size, may_end=may_end, end_s=end_s)
     if head is None:
         return None
     (length,) = _HEAD.unpack(head)
     if length > bytes_max:
         raise ControlError(f"it announces a text of {length} bytes; accepted: up to {bytes_max}")
-    return _read(stream, length)
+    return _read(stream, length, end_s=end_s)
 
 
-def _read(stream: socket.socket, length: int, *, may_end: bool = False) -> bytes | None:
-    """Exactly so many bytes; None: the stream ended before the first of them, and may."""
+def _read(
+    stream: socket.socket, length: int, *, may_end: bool = False, end_s: float | None = None
+) -> bytes | None:
+    """Exactly so many bytes; None: the stream ended before the first of them, and may.
+
+    `end_s`: by when all have to be there, however they come; None: as the stream's own timeout says of each piece.
+    """
     read = bytearray()
     while len(read) < length:
+        if end_s is not None:
+            if (left_s := end_s - time.monotonic()) <= 0:
+                raise ControlError("it says too little in too long a time")
+            stream.settimeout(left_s)
         piece = stream.recv(length - len(read))
         if not piece:
             if may_end and not read:
@@ -170,7 +193,7 @@ def _read(stream: socket.socket, length: int, *, may_end: bool = False) -> bytes
 def _read_json(content: bytes | None) -> dict[str, Any]:
     try:
         said = json.loads(content or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise ControlError(f"it says {(content or b'')[:40]!r}, which is none of dlcp's")

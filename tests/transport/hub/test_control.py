@@ -27,14 +27,16 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def served(
-    far: socket.socket, work: Callable[[Control], None] = lambda control: None
+    far: socket.socket,
+    work: Callable[[Control], object] = lambda control: None,
+    timeout_s: float = 20,
 ) -> tuple[Any, list[Any]]:
     """A hub's end on a thread of its own, and what came of it: the job's name, or the error."""
     found: list[Any] = []
 
     def serve() -> None:
         try:
-            control, name = Control.accept(far, {"job": KEY}.get)
+            control, name = Control.accept(far, {"job": KEY}.get, timeout_s)
             found.append(name)
             work(control)
         except (ControlError, OSError) as error:
@@ -128,6 +130,25 @@ def test_a_strangers_long_text_is_refused_unread(length: int) -> None:
     thread.join()
     near.close()
     assert f"a text of {length} bytes; accepted: up to 1024" in str(found[0])
+
+
+def test_a_first_request_is_short_until_the_rank_has_proved_anything() -> None:
+    near, far = pair()
+    thread, found = served(far, Control.receive)
+    Control.connect(near, KEY, "job")
+    near.sendall(struct.pack(">I", FRAME_BYTES_MAX))
+    thread.join()
+    near.close()
+    assert f"a text of {FRAME_BYTES_MAX} bytes; accepted: up to 16416" in str(found[-1])
+
+
+def test_a_stranger_has_one_time_for_all_that_it_says() -> None:
+    near, far = pair()
+    near.sendall(struct.pack(">I", 100) + b"{")  # there is always something to read
+    thread, found = served(far, timeout_s=0)
+    thread.join()
+    near.close()
+    assert "too little in too long a time" in str(found[0])
 
 
 def test_a_long_text_is_not_sent() -> None:
