@@ -90,8 +90,14 @@ class ServedJob:
         """Opens a group for the rank. Raises HubError: it does not fit together."""
         number, racks, workers = int(request["number"]), tuple(request["racks"]), list(request["workers"])
         cores, addresses = list(request["cores"]), list(request["core_addresses"])
-        if not workers or len(racks) != len(workers) or set(racks) != set(range(max(racks) + 1)):
-            raise HubError(f"group {number} has racks {racks} for workers {workers}")
+        # Few racks, before anything is made of their number.
+        few = 0 < len(workers) == len(racks) and max(racks) < len(racks)
+        if (
+            not few
+            or set(racks) != set(range(max(racks) + 1))
+            or len({*workers, *cores}) < len(workers) + len(cores)
+        ):
+            raise HubError(f"group {number} has racks {racks} for workers {workers} and cores {cores}")
         per_rack, left = divmod(len(cores), max(racks) + 1)
         if left or not per_rack or len(addresses) != len(cores):
             raise HubError(f"group {number} has {len(cores)} cores in {max(racks) + 1} racks")

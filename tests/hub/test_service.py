@@ -149,6 +149,20 @@ def test_racks_have_a_hub_each() -> None:
             assert set(found) == {(4.0 * (np.arange(300_001) % 1009) + 6).astype(np.float32).tobytes()}
 
 
+def test_a_hub_of_two_racks_is_named() -> None:
+    with service(cores=1) as first, service(cores=1) as second:
+        racks = (f"{first.address},{second.address}", f"{second.address},{first.address}")
+        with World(2, key=KEY, per_rank=lambda rank: {"hub": racks[rank]}) as world:
+
+            def refusal(rank: int) -> None:
+                with pytest.raises(
+                    HubError, match=f"{first.address} is named with other hubs, or in another"
+                ):
+                    world.jobs[rank].open_communicator("all")
+
+            world.run(refusal)
+
+
 LOSSY = {"inject_loss_ratio": 0.03, "shm": False}
 
 
@@ -429,16 +443,18 @@ def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pyt
     """Ranks ask for no more than the core has; these do not look."""
     monkeypatch.setattr(HubPlanner, "check_memory", lambda *_: None)
     with service(job_memory_bytes=2 * MIB) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
 
-        def work(group: Communicator) -> None:
+        def load(group: Communicator, numel: int) -> None:
             assert group.hub_group is not None
-            rule = Rule.adam(0.1)
-            small, large = np.ones(1000, np.float32), np.ones(220_000, np.float32)
-            group.hub_group.load(0, Span.of(small), rule, {}).wait()
-            with pytest.raises(CollectiveError, match="the hub's core"):
-                group.hub_group.load(0, Span.of(large), rule, {}).wait()
+            group.hub_group.load(0, Span.of(np.ones(numel, np.float32)), Rule.adam(0.1), {}).wait()
 
-        world.each(world.open(), work)
+        def fails(group: Communicator) -> None:
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                load(group, 220_000)
+
+        world.each(groups, lambda group: load(group, 1000))
+        world.each(groups, fails)
         (job,) = hub._jobs.values()
         wait_until(lambda: all(core._held_bytes == 0 for core in job.cores), "memory is held for nobody")
 

@@ -86,14 +86,16 @@ class HubClient:
 
         Blocks for the hubs. Raises HubError: one cannot be reached or refuses; SettingsError: no key of one's own.
         """
-        racks = list(dict.fromkeys(hubs))
-        places = [places_of(rack) for rack in racks]
+        named = [tuple(places_of(hub)) for hub in hubs]
+        places = list(dict.fromkeys(named))
+        everywhere = list(dict.fromkeys(place for rack in places for place in rack))
+        _check_apart(named, everywhere)
         with self._lock:
             joined = [[self._join(place) for place in rack] for rack in places]
             count, cores, listeners = _choose_cores(joined)
             opened = Opened(
                 number,
-                Shape(tuple(racks.index(hub) for hub in hubs), count),
+                Shape(tuple(map(places.index, named)), count),
                 tuple(cores),
                 listeners,
                 min(hub.memory_bytes for rack in joined for hub in rack),
@@ -109,7 +111,6 @@ class HubClient:
                 "core_addresses": [core.address for core in cores],
                 "listeners": [cores[index].rank for rack in listeners for index in rack],
             }
-            everywhere = list(dict.fromkeys(place for rack in places for place in rack))
             for done, place in enumerate(everywhere):
                 try:
                     self._ask(place, request)
@@ -231,6 +232,18 @@ def _choose_cores(
         listeners.append(tuple(starts))
         cores += taken[:count]
     return count, cores, tuple(listeners)
+
+
+def _check_apart(named: Sequence[tuple[str, ...]], places: Sequence[str]) -> None:
+    """Raises HubError: one of `places` is a hub of two racks. `named`: per worker its rack's hubs."""
+    for place in places:
+        racks = [rack for rack in dict.fromkeys(named) if place in rack]
+        if len(racks) > 1:
+            ranks = " and ".join(str(named.index(rack)) for rack in racks)
+            raise HubError(
+                f"the hub at {place} is named with other hubs, or in another order, by ranks {ranks} of the group; set"
+                " hub (DLCP_HUB) alike on all ranks of a rack, and give each rack hubs of its own"
+            )
 
 
 def _refusal(place: str, error: Exception) -> HubError:
