@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -124,9 +125,10 @@ class ServedGroup:
         """Leaves the group once nothing is under way, at the latest after `timeout_s`. Again: nothing.
 
         Not `orderly`: a worker has gone without a word. Then once the group has failed: until then others may still
-        come and wait for that worker, and learn from the cores that it has gone.
+        come and wait for that worker, and learn from the cores that it has gone. Who comes later learns of the end.
         """
+        end_s = time.monotonic() + timeout_s
         for group in self.cores:
-            group.wait_over(timeout_s, orderly=orderly)
+            group.wait_over(max(0.0, end_s - time.monotonic()), orderly=orderly)
         for group in self.cores:
-            group.close()
+            group.close(tell=not orderly)

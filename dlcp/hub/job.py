@@ -7,6 +7,7 @@ another job are not authentic to it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -137,8 +138,9 @@ class ServedJob:
         """Closes the groups of a rank that has left, in good order or not. Blocks for what is under way in them."""
         with self._lock:
             numbers = [number for number, (opener, _) in self.groups.items() if opener == rank]
+        end_s = time.monotonic() + (_CLOSE_S if orderly else self._grace_s)
         for number in numbers:
-            self.close_group(number, _CLOSE_S if orderly else self._grace_s, orderly=orderly)
+            self.close_group(number, max(0.0, end_s - time.monotonic()), orderly=orderly)
 
     def close(self) -> None:
         """Frees everything. Peers learn that the cores are gone. Again: nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,10 @@ from dlcp.errors import (
     SettingsError,
 )
 from dlcp.hub import core_group
+from dlcp.hub import group as served_group
 from dlcp.hub import job as served_job
 from dlcp.hub import service as served
+from dlcp.hub.core_group import CoreGroup
 from dlcp.hub.job import ServedJob
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
@@ -330,6 +333,33 @@ def test_a_job_whose_process_dies_is_forgotten(hub: HubService, monkeypatch: pyt
     finally:
         child.kill()
     wait_until(lambda: "second" not in hub.jobs, "the dead job is still there")
+
+
+def test_groups_of_a_rank_that_is_gone_end_for_all_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its control connection broke, and nothing else. The others are told, and wait once and not for each core."""
+    waits: list[float] = []
+
+    def wait_over(group: CoreGroup, timeout_s: float, *, orderly: bool) -> None:
+        waits.append(timeout_s)
+        now_s[0] += timeout_s
+
+    now_s = [0.0]
+    monkeypatch.setattr(served_group, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(served_job, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(CoreGroup, "wait_over", wait_over)
+    with service(cores=2) as hub, ranks_of(hub, 3) as world:
+        groups = world.open()
+        world.open()
+        world.open([1, 2])  # so that the job stays
+        world.jobs[0].hub_client._joined[hub.address].control._stream.shutdown(socket.SHUT_RDWR)
+
+        def told(group: Communicator) -> None:
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                reduced(group, np.ones(1000, np.float32), DataType.f32, Reduction.SUM)
+
+        world.each(groups, told)
+        wait_until(lambda: len(waits) == 4, "groups are still open")
+        assert sum(waits) == 10.0 + served_job.GRACE_S
 
 
 # --- refused ------------------------------------------------------------------------------------------------
