@@ -22,14 +22,15 @@ class HubBuffer:
         self.parameters = parameters
         self.flat = torch.empty(sum(each.numel() for each in parameters), dtype=torch.float32)
         self._numels = [each.numel() for each in parameters]
-        self.gradients = 0
-        """How many of them backward has made since the last step."""
+        self.ready: set[int] = set()
+        """Identities of those of which backward has made the gradient since the last step."""
         self.work: Work | None = None
         """Of this step, once it is under way."""
 
     def take_work(self) -> Work:
         """The step's work; the buffer is ready for the next one."""
-        work, self.work, self.gradients = self.work, None, 0
+        work, self.work = self.work, None
+        self.ready.clear()
         assert work is not None
         return work
 
@@ -38,12 +39,17 @@ class HubBuffer:
         return torch.split(flat, self._numels)
 
     def check_gradients(self) -> None:
-        """Raises ArgumentError: a parameter has none."""
+        """Raises ArgumentError: a parameter has none, or one that is not dense."""
         for place, parameter in enumerate(self.parameters):
             if parameter.grad is None:
                 raise ArgumentError(
                     f"parameter {place} of buffer {self.number}, of shape {tuple(parameter.shape)}, has no gradient;"
                     " a hub steps all of them: freeze it (requires_grad_(False)) before the optimizer is made"
+                )
+            if parameter.grad.layout != torch.strided:
+                raise ArgumentError(
+                    f"the gradient of parameter {place} of buffer {self.number}, of shape {tuple(parameter.shape)}, is"
+                    f" {parameter.grad.layout}; accepted: dense gradients"
                 )
 
     @torch.no_grad()

@@ -45,6 +45,9 @@ class HubOptimizer(torch.optim.Optimizer):
     step on. Its state must be empty. Parameters are dense float32. `group`: of the backend dlcp, with a hub; None: the
     default group. `buffer_bytes`: about how many travel together. `average`: gradients' mean, as DDP; False: their sum.
 
+    Gradients are this rank's own until step(): clipping or scaling them by what one rank sees, as clip_grad_norm_ and
+    GradScaler do, makes another mean, and ranks that skip a step alone leave the others waiting.
+
     `overlap`: a buffer leaves when backward has made the last of its gradients. Then there is one backward per step,
     and gradients are not changed before step(), which no longer sees them.
 
@@ -129,16 +132,19 @@ class HubOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Sends all gradients and waits for the weights. Returns the closure's result.
 
-        Raises ArgumentError: a parameter has no gradient; the group's errors: then some parameters may have new values
-        and others old ones, and the hub's state is lost.
+        Raises ArgumentError: a parameter has no dense gradient, or a hyperparameter is out of range; nothing has
+        happened then, but for what `overlap` has sent. The group's errors: then some parameters may have new values and
+        others old ones, and the hub's state is lost.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         left = [buffer for buffer in self._buffers if buffer.work is None]
+        # Of all before the first leaves: the hub would wait for the rest of a step.
         for buffer in left:
             buffer.check_gradients()
+            self._hub.check_rule(buffer.number, self._rule(buffer))
         for buffer in left:
             self._send(buffer)
         works = [buffer.take_work() for buffer in self._buffers]
@@ -147,14 +153,22 @@ class HubOptimizer(torch.optim.Optimizer):
         self._finish(works)
         return loss
 
-    def _has_gradient(self, buffer: HubBuffer, _: torch.Tensor) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's. A backward that an exception has ended counts no more."""
+        super().zero_grad(set_to_none)
+        for buffer in self._buffers:
+            if buffer.work is None:
+                buffer.ready.clear()
+
+    def _has_gradient(self, buffer: HubBuffer, parameter: torch.Tensor) -> None:
         """In backward: a parameter's gradient is there."""
         if buffer.work is not None:
             raise RuntimeError(
                 "a gradient was made after its buffer had left; accepted: one backward per step, or overlap=False"
             )
-        buffer.gradients += 1
-        if buffer.gradients == len(buffer.parameters):
+        buffer.ready.add(id(parameter))
+        if len(buffer.ready) == len(buffer.parameters):
+            buffer.check_gradients()
             with torch.no_grad():
                 self._send(buffer)
 
@@ -191,8 +205,9 @@ class HubOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """As the wrapped optimizer's after the same steps, with the state fetched from the hub. All ranks call it.
 
-        Blocks. Also a plain optimizer of the same kind can load it.
+        Blocks. Also a plain optimizer of the same kind can load it. Raises ArgumentError: a step is under way.
         """
+        self._check_between_steps()
         state = self._optimizer.state
         for buffer in self._buffers:
             rule = self._rule(buffer)
@@ -212,8 +227,9 @@ class HubOptimizer(torch.optim.Optimizer):
         """Takes hyperparameters and state, as of `state_dict`, and this rank's parameters as the weights.
 
         All ranks call it with the same values. Blocks. Raises ArgumentError: parameters have made different steps, or
-        some have state and others none; what the wrapped optimizer's own raises.
+        some have state and others none; a step is under way; what the wrapped optimizer's own raises.
         """
+        self._check_between_steps()
         self._optimizer.load_state_dict(state_dict)
         self.param_groups = self._optimizer.param_groups
         state, works = self._optimizer.state, []
@@ -238,6 +254,10 @@ class HubOptimizer(torch.optim.Optimizer):
         for work in works:
             with _torch_errors():
                 work.wait()
+
+    def _check_between_steps(self) -> None:
+        if any(buffer.work is not None for buffer in self._buffers):
+            raise ArgumentError("gradients have left in backward (overlap=True); accepted: after step()")
 
     def _fetch(self, buffer: HubBuffer, part: int) -> tuple[torch.Tensor, ...]:
         flat = torch.zeros_like(buffer.flat)

@@ -115,7 +115,17 @@ def overlapped() -> bool:
     net(batch).square().mean().backward()
     with pytest.raises(RuntimeError, match="one backward per step"):
         net(batch).square().mean().backward()
+    for halfway in (optimizer.state_dict, lambda: optimizer.load_state_dict({})):
+        with pytest.raises(ArgumentError, match="gradients have left in backward"):
+            halfway()
     optimizer.step()
+    # A backward that reaches some of a buffer, and again: the buffer stays until all of it is there.
+    (last,) = (buffer for buffer in optimizer._buffers if net[2].bias in set(buffer.parameters))
+    for _ in last.parameters:
+        net[2].bias.square().sum().backward()
+    assert last.work is None
+    optimizer.zero_grad()
+    assert not last.ready
     return all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
@@ -194,6 +204,18 @@ def refuse() -> None:
     used = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     for each in parameters:
         each.grad = torch.ones_like(each)
+    for name, value, said in (
+        ("lr", -1.0, "learning_rate is -1"),
+        ("momentum", 0.9, "accepted: 0, as loaded"),
+    ):
+        before, optimizer.param_groups[0][name] = optimizer.param_groups[0][name], value
+        with pytest.raises(ArgumentError, match=said):
+            optimizer.step()
+        optimizer.param_groups[0][name] = before
+    parameters[0].grad = torch.ones_like(parameters[0]).to_sparse()
+    with pytest.raises(ArgumentError, match="accepted: dense gradients"):
+        optimizer.step()
+    parameters[0].grad = torch.ones_like(parameters[0])
     used.step()
     with pytest.raises(ArgumentError, match="has been stepped already"):
         make(used)

@@ -124,16 +124,22 @@ class HubGroup(Membership):
         """Makes the optimizer's step `step` (from 1) at the cores; `data`, this rank's gradient, becomes the weights.
 
         The gradient is the sum of all workers', or their mean. Raises ArgumentError: the weights are not there, or have
-        another number of states.
+        another number of states; a hyperparameter is out of range.
         """
+        self.check_rule(weights, rule)
         plan = self._weights_plan(data, Reduction.AVG if average else Reduction.SUM)
-        self._check_part(weights, 0)
-        if (states := self._kept[weights][0]) != rule.states:
-            raise errors.ArgumentError(
-                f"{rule} has {rule.states} arrays of state; accepted: {states}, as loaded"
-            )
         named = self._hub_planner.as_kind(plan, Kind.STEP, weights, step=step, rule=rule)
         return self._begin(named, data, self._options(dict(how)))
+
+    def check_rule(self, weights: int, rule: Rule) -> None:
+        """Raises ArgumentError: what `step` would, of weights that are not there and of hyperparameters."""
+        self._check_part(weights, 0)
+        try:
+            found = rule.states
+        except ValueError as error:
+            raise errors.ArgumentError(str(error)) from None
+        if (states := self._kept[weights][0]) != found:
+            raise errors.ArgumentError(f"{rule} has {found} arrays of state; accepted: {states}, as loaded")
 
     def fetch(self, weights: int, data: Span, how: CollectiveKeywords, *, part: int) -> Work:
         """Brings into `data`, zeros until then, the weights (part 0) or the i-th array of their state.
