@@ -40,6 +40,11 @@ class Member:
         return f"rank {self.rank}" if self.card is None else self.card.describe()
 
     @property
+    def short_name(self) -> str:
+        """What it is, without where."""
+        return (self.card and self.card.role) or f"rank {self.rank}"
+
+    @property
     def heard(self) -> str:
         """When it was last heard, as a clause after a comma; "" if that is not known."""
         last = "" if self.silent_s is None else f", last heard of {self.silent_s:.2g} s ago"
@@ -206,7 +211,8 @@ def _timeout(what: str, result: CollectiveResult, context: FailureContext, told:
     member = context.member(culprit)
     # In full at its first mention: the rank that it waited for may itself have waited for another.
     is_named = told or any(each.peer == culprit for each in result.waiting_for)
-    who = f"Rank {member.rank}" if is_named else f"R{member.name[1:]}"
+    who = member.short_name if is_named else member.name
+    who = f"{who[0].upper()}{who[1:]}"
     if result.engine_error == "peer_timeout":
         return f"{text} {who} did not answer when asked. {_look_at_network(member, context)} {_MIXED}"
     answers = "" if told else "answers, but "

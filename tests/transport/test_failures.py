@@ -142,6 +142,18 @@ def test_timeout_of_a_rank_that_answers() -> None:
     assert "py-spy dump --pid 1011 on host node11" in text
 
 
+@pytest.mark.parametrize(
+    ("missing", "said"), [(64, "The hub's core 3 answers"), (0, "The hub's core 3 at 10.0.0.11:4000")]
+)
+def test_a_member_that_is_no_rank_is_named_by_its_role(missing: int, said: str) -> None:
+    card = member(1).card
+    assert card is not None
+    core = Member(11, replace(card, role="the hub's core 3"))
+    scene = replace(SCENE, members={**SCENE.members, 1: core})
+    waiting = [(1, True, missing)] if missing else []
+    assert said in text_of(scene, error="timeout", culprit=1, waiting_for=waiting)
+
+
 def test_timeout_of_a_rank_that_does_not_answer() -> None:
     text = text_of(error="timeout", culprit=1, engine_error="peer_timeout", waiting_for=[(1, True, 1)])
     assert "Rank 11 did not answer when asked." in text
