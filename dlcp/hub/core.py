@@ -6,8 +6,8 @@ collective and no more (core_group.py).
 
 Memory is bounded: a collective that does not fit waits until an earlier one is over. Contributions to it are kept or
 held meanwhile, as of any rank that is behind. With one rack it cannot wait for ever, since a collective that has
-started needs nothing of the core but what its workers send unasked. Cores of several racks need each other's sums: where
-memory is short and they have begun with different collectives, the time of these ends it.
+started needs nothing of the core but what its workers send unasked. Cores of several racks need each other's sums:
+where memory is short and they have begun with different collectives, the time of these ends it.
 """
 
 from __future__ import annotations
