@@ -172,6 +172,8 @@ class DeviceCoder:
 
 def _place(runs: list[list[int]], origin: int, values: Tensor, output: Tensor) -> None:
     """Runs: first element in the buffer, count, and first group of `values`. `output` begins with element `origin`."""
+    if not runs:  # a part may have no coded value, which torch refuses
+        return
     torch._foreach_copy_(
         [output[begin - origin : begin - origin + count] for begin, count, _ in runs],
         [values[group * GROUP_VALUES : group * GROUP_VALUES + count] for _, count, group in runs],

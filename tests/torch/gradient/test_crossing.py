@@ -143,6 +143,31 @@ def test_the_device_gives_the_bits_of_the_host(device: str) -> None:
     ranks.run(both_ways, 3, device=device, environment=WHOLE)
 
 
+def scattered_to_exact_parts(device: str) -> None:
+    """Of a layout of which only the first rank's part is coded."""
+    numel = 3 * 600
+    layout = Layout(
+        (Segment("coded", 0, 0, 600), *(Segment(f"{n}", 0, 60 * n, 60) for n in range(10, 30))), numel
+    )
+    results = []
+    for where, way in (("cpu", False), (device, True)):
+        crossing._forced = way
+        state = dlcp.torch.GradientState(**LOW | {"warmup_steps": 0})
+        pending = exchange_of(state).start_reduce_scatter(
+            torch.full((numel,), 7.0).to(where), layout, BufferCall(average=False)
+        )
+        pending.wait()
+        pending.prepared.back.make_streams_wait()
+        results.append(pending.result.cpu().clone())
+    assert torch.equal(*results)
+    assert torch.equal(results[0], torch.full((600,), 7.0 * dist.get_world_size()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_part_may_have_no_coded_value(device: str) -> None:
+    ranks.run(scattered_to_exact_parts, 3, device=device, environment=WHOLE)
+
+
 def not_finite(device: str) -> None:
     values = whole_numbers(640, 0)
     values[3], values[70], values[130] = torch.inf, torch.nan, -torch.inf
