@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -86,11 +87,12 @@ const char* text_of(AggregationEndpoint::End end) {
     return "stopped";
 }
 
-std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+// Of what is longer, a century.
+std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(std::min(seconds, 3e9) * 1e9); }
 
 const char* all_reduce(AggregationEndpoint& self, std::uintptr_t values, std::size_t count, std::uintptr_t codes,
                        std::uintptr_t out, std::uint32_t width, float divisor, std::uint32_t run,
-                       std::uint64_t position, double give_up_s) {
+                       std::uint64_t position, double give_up_s, double limit_s) {
     if (!aggregation::is_width(width)) raise("width is " + std::to_string(width));
     const aggregation::WorkerSettings& settings = self.worker().settings();
     const std::size_t per_block = aggregation::values_per_block(settings.lanes, width);
@@ -99,7 +101,7 @@ const char* all_reduce(AggregationEndpoint& self, std::uintptr_t values, std::si
     aggregation::FloatBlocks task({memory_at<const float>(values), count},
                                   {memory_at<const std::uint8_t>(codes), blocks}, width, settings.lanes,
                                   settings.ranks, divisor, memory_at<float>(out));
-    return text_of(self.run(task, run, position, in_ns(give_up_s)));
+    return text_of(self.run(task, run, position, in_ns(give_up_s), in_ns(limit_s)));
 }
 
 const char* probe(AggregationEndpoint& self, std::uint64_t seed, std::uint32_t run, std::uint64_t position,
@@ -161,7 +163,8 @@ void bind_endpoint(nb::module_& m) {
             nb::arg("ranks"), nb::arg("slots"), nb::arg("lanes"), nb::arg("retransmit_s"), nb::arg("bind"),
             nb::arg("hub"))
         .def("all_reduce", &all_reduce, nb::arg("values"), nb::arg("count"), nb::arg("codes"), nb::arg("out"),
-             nb::arg("width"), nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
+             nb::arg("width"), nb::arg("divisor"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"),
+             nb::arg("limit_s") = 1e12)
         .def("probe", &probe, nb::arg("seed"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("drain", &drain, nb::arg("exponents"), nb::arg("run"), nb::arg("position"), nb::arg("give_up_s"))
         .def("set_generation", &AggregationEndpoint::set_generation, nb::arg("generation"))

@@ -61,17 +61,21 @@ std::uint16_t AggregationEndpoint::port() const {
 }
 
 AggregationEndpoint::End AggregationEndpoint::run(aggregation::Blocks& blocks, std::uint32_t run,
-                                                  std::uint64_t position, std::int64_t give_up_ns) {
-    worker_.begin(blocks, run, position, monotonic_ns());
+                                                  std::uint64_t position, std::int64_t give_up_ns,
+                                                  std::int64_t limit_ns) {
+    const std::int64_t begun = monotonic_ns();
+    const std::int64_t end = begun + std::min(limit_ns, INT64_MAX - begun);
+    worker_.begin(blocks, run, position, begun);
     waiting_ = first_ = 0;
     while (!worker_.done()) {
         if (stopped_.load(std::memory_order_relaxed)) return End::stopped;
         const std::size_t came = receive();
         if (worker_.failed()) return End::wrong;
         const std::size_t went = send();
+        // Also while packets come and go: they may be of no use.
+        const std::int64_t give_up_at = std::min(worker_.progress_ns() + give_up_ns, end);
+        if (!worker_.done() && monotonic_ns() >= give_up_at) return End::gave_up;
         if (came != 0 || went != 0) continue;
-        const std::int64_t give_up_at = worker_.progress_ns() + give_up_ns;
-        if (monotonic_ns() >= give_up_at) return End::gave_up;
         wait(std::min(worker_.next_time_ns(), give_up_at));
     }
     return End::done;

@@ -26,8 +26,10 @@ public:
     AggregationEndpoint(const aggregation::WorkerSettings& settings, AggregationAddress bind,
                         AggregationAddress hub);
 
-    // Carries out a task; gives up when no new result has come for so long. Blocks.
-    End run(aggregation::Blocks& blocks, std::uint32_t run, std::uint64_t position, std::int64_t give_up_ns);
+    // Carries out a task; gives up when no new result has come for so long, or it is not over after `limit_ns`, whatever
+    // comes. Blocks.
+    End run(aggregation::Blocks& blocks, std::uint32_t run, std::uint64_t position, std::int64_t give_up_ns,
+            std::int64_t limit_ns = INT64_MAX);
     // Ends a run() that is under way, and all later ones.
     void stop() { stopped_ = true; }
 

@@ -35,6 +35,8 @@ from dlcp.transport.span import Span
 # Without a new result for so long a task is given up. Ranks begin it within a small collective of each other.
 GIVE_UP_S = 1.0
 PROBE_GIVE_UP_S = 0.5
+# And after this share of the collective's time, however many results trickle in: the ring needs the rest.
+LIMIT_SHARE = 0.5
 RETRANSMIT_S = 0.01
 # Collectives that take the ring after a failure: so many, then twice as many, up to the last.
 _FIRST_REST, _LAST_REST = 16, 1024
@@ -138,6 +140,7 @@ class SwitchReducer:
             self._run,
             self._position,
             GIVE_UP_S,
+            LIMIT_SHARE * call.get("timeout_s", control.timeout_s),
         )
         reason = self._verdict(control, end, codes, call)
         if reason is None:

@@ -71,13 +71,15 @@ def all_reduce(
     position: int,
     give_up_s: float = 5.0,
     width: int = 32,
+    limit_s: float = 1e12,
 ) -> tuple[list[str], list[np.ndarray]]:
     codes = agreed_codes(inputs, lanes * (32 // width))
     outs = [np.full(values.size, np.nan, np.float32) for values in inputs]
     ends = at_once(
         [
             lambda w=worker, v=values, o=out: w.all_reduce(
-                v.ctypes.data, v.size, codes.ctypes.data, o.ctypes.data, width, 1.0, 5, position, give_up_s
+                *(v.ctypes.data, v.size, codes.ctypes.data, o.ctypes.data),
+                *(width, 1.0, 5, position, give_up_s, limit_s),
             )
             for worker, values, out in zip(workers, inputs, outs, strict=True)
         ]
@@ -186,6 +188,14 @@ def test_losses_change_no_bit() -> None:
         assert sum(w.counters()["repeated_packets"] for w in sends) > 0
     assert ends == ["done"] * 3
     assert {out.tobytes() for out in outs} == {expected(inputs, 32).tobytes()}
+
+
+def test_a_task_is_given_up_when_its_time_is_over() -> None:
+    """However long the wait for the next result may be."""
+    with Relay(2) as relay:
+        relay.take = lambda worker, payload: worker == 0 or int.from_bytes(payload[16:20], "big") < 20
+        ends, _ = all_reduce(endpoints(relay), [np.ones(32 * 40, np.float32)] * 2, 32, 0, 1e12, limit_s=0.1)
+    assert ends == ["gave_up"] * 2
 
 
 def test_a_drain_frees_what_a_given_up_task_left() -> None:
