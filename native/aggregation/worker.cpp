@@ -51,7 +51,9 @@ bool Worker::repeat_one(std::int64_t now_ns, std::uint8_t* packet) {
             continue;
         }
         send_window_.handle_wait_over(now_ns);
-        sent.interval_ns = std::min(2 * sent.interval_ns, most_backoff * settings_.retransmit_ns);
+        // Never less than the usual time of a block, which may be longer.
+        sent.interval_ns =
+            std::max(sent.interval_ns, std::min(2 * sent.interval_ns, most_backoff * settings_.retransmit_ns));
         sent.due_ns = now_ns + sent.interval_ns;
         sent.repeated = true;
         write(block, flag_retransmission, packet);
