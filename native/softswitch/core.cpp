@@ -216,7 +216,8 @@ bool Core::aggregate(std::uint32_t in, std::span<const std::uint8_t> bytes, cons
     const switching::AggregationSlots::Verdict verdict =
         aggregation_.handle(static_cast<std::uint16_t>(in), bytes);
     if (verdict.whom == Whom::ordinary || verdict.whom == Whom::forward) {
-        if (aggregation_.owns(mac_at(&bytes[0]))) {  // no host has it: the packet has come as far as it can
+        // No host has it: the packet has come as far as it can, or is forged.
+        if (aggregation_.owns(mac_at(&bytes[0])) || aggregation_.is_forged(bytes)) {
             learn(in, mac_at(&bytes[6]), now_);
             ++outputs_[in].counters.losses.own_address;
             return true;

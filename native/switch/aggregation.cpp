@@ -72,6 +72,14 @@ bool AggregationSlots::owns(std::uint64_t mac) const {
                        [mac](const Table& table) { return table.job.hub_is_here && table.job.hub.mac == mac; });
 }
 
+bool AggregationSlots::is_forged(std::span<const std::uint8_t> frame) const {
+    if (frame.size() < udp_at || read16(&frame[12]) != type_ipv4) return false;
+    const std::uint32_t source = read32(&frame[ip_at + 12]);
+    return std::any_of(tables_.begin(), tables_.end(), [source](const Table& table) {
+        return table.job.hub_is_here && table.job.hub.ip == source;
+    });
+}
+
 AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span<const std::uint8_t> frame) {
     const std::uint32_t lanes = lanes_of(frame);
     if (lanes == 0) {
@@ -107,7 +115,13 @@ AggregationSlots::Verdict AggregationSlots::handle(std::uint16_t port, std::span
             sender = &table->job.hub;
     }
     if (sender == nullptr || sender->port != port) {
-        ++foreign_;
+        if (table == nullptr || !table->job.upper) {
+            ++foreign_;
+            return out;
+        }
+        // The switch above would take it for one of this switch, by whose port it came.
+        ++table->counts[static_cast<std::size_t>(Outcome::foreign)];
+        out.whom = Whom::nobody;
         return out;
     }
     const bool is_hub = worker == hub;

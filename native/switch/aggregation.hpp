@@ -111,6 +111,9 @@ public:
 
     // Whether a MAC address is a hub's that the switch has itself.
     bool owns(std::uint64_t mac) const;
+    // Whether a frame says that it comes from such a hub. It is forged, as no host has the address: results are taken for
+    // the switch's by it.
+    bool is_forged(std::span<const std::uint8_t> frame) const;
 
     Verdict handle(std::uint16_t port, std::span<const std::uint8_t> frame);
     // The frame of the last verdict, until the next one. address(): it becomes that participant's, checksums included.

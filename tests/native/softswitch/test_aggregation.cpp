@@ -87,6 +87,29 @@ TEST_CASE("softswitch: another configuration of the same jobs keeps their sums, 
     CHECK(sw.core.aggregation().foreign() == 1);
 }
 
+TEST_CASE("softswitch: what comes from the address of a hub that is the switch itself is not forwarded") {
+    const auto ordinary = [] {
+        for (const auto& record : vectors::load("aggregation.txt"))
+            if (record.text("name") == "another exponent") return record.bytes("bytes");
+        return std::vector<std::uint8_t>{};
+    }();
+    for (const bool forged : {false, true}) {
+        CAPTURE(forged);
+        VirtualSwitch sw(adding(true));
+        std::vector<std::uint8_t> frame = ordinary;
+        frame[5] = 2;       // to worker 1
+        frame[42 + 5] = 2;  // a result
+        if (forged) {
+            ++frame[29];  // from 10.0.0.4, with the checksum of it
+            --frame[25];
+        }
+        sw.handle(0, frame, 1s);
+        sw.advance(2s);
+        CHECK(sent(sw).size() == (forged ? 0 : 1));
+        CHECK(sw.core.counters(0).losses.own_address == forged);
+    }
+}
+
 TEST_CASE("softswitch: nothing is forwarded to a hub that is the switch itself") {
     VirtualSwitch sw(adding(true));
     play(sw, "another exponent");

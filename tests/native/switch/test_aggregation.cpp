@@ -113,6 +113,22 @@ TEST_CASE(
     CHECK(slots.foreign() == 1);
 }
 
+TEST_CASE("aggregation: of two levels, the lower switch sends nothing up in its name that is not its sum") {
+    const std::vector<std::uint8_t> frame = vectors::load("aggregation.txt").front().bytes("bytes");
+    for (const bool two_levels : {false, true}) {
+        CAPTURE(two_levels);
+        std::vector<AggregationJob> all = jobs();
+        if (two_levels) all[0].upper = UpperSwitch{.hub = participant(7), .own = participant(6), .worker = 0};
+        AggregationSlots slots;
+        slots.configure(all);
+        // By a port of none of the job's workers.
+        const AggregationSlots::Whom forwarded = AggregationSlots::Whom::forward;
+        CHECK(slots.handle(0, frame).whom == (two_levels ? AggregationSlots::Whom::nobody : forwarded));
+        CHECK(slots.counts(0)[static_cast<std::size_t>(Outcome::foreign)] == (two_levels ? 1 : 0));
+        CHECK(slots.foreign() == (two_levels ? 0 : 1));
+    }
+}
+
 TEST_CASE("aggregation: a configuration that cannot be is refused with what is wrong") {
     std::vector<AggregationJob> bad = jobs();
     bad[0].lanes = 40;
