@@ -51,8 +51,8 @@ class Relay:
         self._socket.settimeout(0.05)
         self.port: int = self._socket.getsockname()[1]
         places = tuple(
-            Participant(number, f"02:00:00:00:00:{number + 1:02x}", HOST, _free_port())
-            for number in range(workers)
+            Participant(number, f"02:00:00:00:00:{number + 1:02x}", HOST, port)
+            for number, port in enumerate(_free_ports(workers))
         )
         self._program = program
         self.hub = Participant(
@@ -111,10 +111,15 @@ class Relay:
                         self._socket.sendto(frame[42:], (HOST, to))
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    """Distinct: each is held until all are found."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            probe.bind((HOST, 0))
+            found.append(int(probe.getsockname()[1]))
+        return found
 
 
 class TwoLevels(Relay):
