@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlcp import _native
+from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, Participant
 from dlcp.switch.aggregation.job_file import job_tables
 
@@ -20,6 +21,23 @@ def read_jobs(text: str, ports: Sequence[str]) -> tuple[JobRequest, ...]:
     return tuple(
         JobRequest.from_table(table, f"job[{index}]", numbers) for index, table in enumerate(job_tables(text))
     )
+
+
+def check_unchanged(held: Iterable[JobRequest], wanted: Iterable[JobRequest]) -> None:
+    """SettingsError: a job has other workers, or another switch above, under the generation that it has.
+
+    Its sums would be of others than its ranks found by their probe, and no rank would notice.
+    """
+    by_number = {job.job: job for job in held}
+    for job in wanted:
+        known = by_number.get(job.job)
+        if known is None or known.generation != job.generation:
+            continue
+        if (known.workers, known.upper) != (job.workers, job.upper):
+            what = "workers are others" if known.workers != job.workers else "upper is another"
+            raise SettingsError(
+                f"job {job.job}: its {what}; accepted with another generation than {job.generation}"
+            )
 
 
 def to_native(jobs: Iterable[JobRequest]) -> list[_native.AggregationJob]:

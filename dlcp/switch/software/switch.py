@@ -136,6 +136,7 @@ class SoftwareSwitch:
         SettingsError: something is wrong with them; then the old ones hold.
         """
         with self._lock:
+            native_jobs.check_unchanged(self._jobs, jobs)
             try:
                 self._native.configure(self._configuration(self.policy, jobs))
             except ValueError as error:

@@ -12,7 +12,7 @@ from dlcp import _native
 from dlcp.errors import SettingsError
 from dlcp.switch.policy import Policy
 from dlcp.switch.software import SwitchError
-from dlcp.switch.software.native_jobs import read_jobs
+from dlcp.switch.software.native_jobs import check_unchanged, read_jobs
 from tests.support.namespaces import missing
 from tests.support.switched_hosts import bed
 
@@ -37,6 +37,20 @@ def test_jobs_that_cannot_be_are_refused() -> None:
         read_jobs("[[job", [])
     with pytest.raises(SettingsError, match="hub is missing"):
         read_jobs("[[job]]\njob = 1", [])
+
+
+def test_a_job_keeps_its_workers_and_its_upper_switch_for_a_generation() -> None:
+    ports = ["eth0", "eth1", "eth2"]
+    held = read_jobs(jobs(), ports)
+    check_unchanged(held, held)
+    moved = jobs().replace("10.0.0.3", "10.0.0.4")
+    place = '{port = "eth0", mac = "02:00:00:00:00:f0", ip = "10.0.1.1", udp_port = 9}'
+    own = place.replace('port = "eth0", ', "").replace("10.0.1.1", "10.0.1.2")
+    upper = f"{jobs()}[job.upper]\nworker = 0\nhub = {place}\nown = {own}\n"
+    for text, words in ((moved, "its workers are others"), (upper, "its upper is another")):
+        with pytest.raises(SettingsError, match=f"job 7: {words}; accepted with another generation than 1"):
+            check_unchanged(held, read_jobs(text, ports))
+        check_unchanged(held, read_jobs(text.replace("generation = 1", "generation = 2"), ports))
 
 
 @pytest.mark.needs_root
