@@ -34,9 +34,10 @@ class PreparedBuffer:
     step: int
     """Number of the step."""
     memory: torch.Tensor
-    """What was prepared to be sent: CPU, 1-D. Stays as it is until the buffer is settled."""
+    """What was prepared to be sent, 1-D; on the CPU, or where it is worked on (crossing.py). Stays as it is until the
+    buffer is settled."""
     output: torch.Tensor
-    """What the pipeline fills: CPU, 1-D."""
+    """What the pipeline fills, 1-D; on the CPU, or on the buffer's device."""
     result: torch.Tensor
     """What the caller gets: the output itself, or a tensor it is copied to."""
     back: CopyBack
