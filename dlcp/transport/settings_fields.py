@@ -167,9 +167,9 @@ class SettingsFields:
     name of a schedule, or auto.
     """
     aggregation: str | None = None
-    """A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch, and
-    whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md. Accepted:
-    switch://HOST:PORT, with ?NAME=VALUE&… behind it, or off.
+    """A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch may read
+    and falsify the values, and so may whoever can send behind a rank's port or from the hub's address: nothing is
+    authenticated. See p4/aggregation.md. Accepted: switch://HOST:PORT, with ?NAME=VALUE&… behind it, or off.
     """
     hub: str | None = None
     """The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several share

@@ -152,9 +152,9 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
     setting_row<&JobSettings::aggregation>(
         {SettingSection::collectives, "aggregation",
          accept::text("switch://HOST:PORT, with ?NAME=VALUE&… behind it"),
-         "A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch, "
-         "and "
-         "whoever can send behind a rank's port, may read and falsify the values. See p4/aggregation.md.",
+         "A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch "
+         "may read and falsify the values, and so may whoever can send behind a rank's port or from the hub's "
+         "address: nothing is authenticated. See p4/aggregation.md.",
          "off"}),
     setting_row<&JobSettings::hub>(
         {SettingSection::collectives, "hub", accept::text("host:port of a hub's service, several with commas"),
