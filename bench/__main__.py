@@ -37,6 +37,7 @@ MODULES = {
     "all_reduce_switch": "collectives.adding_switch",
     "all_reduce_hosts": "collectives.several_hosts",
     "hub": "collectives.hub",
+    "exchanges": "exchanges",
     "low_bits": "collectives.low_bits",
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
