@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.collectives.compare import MIB, Comparison, alternate
-from bench.collectives.timing import interface_bytes
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, ratios, slowest, spread
 from dlcp.lab import Lab
-from dlcp.lab.namespaces import INTERFACE
+from dlcp.lab.namespaces import INTERFACE, interface_bytes
 
 SUMMARY = "2 hosts with 4 ranks each over 1 Gbit/s, 64 MB: by hosts beside a flat ring and Gloo"
 NEEDS_LAB = True

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlcp.lab.namespaces import interface_bytes
+
 ITERATIONS_MIN, ITERATIONS_MAX, WARMUP = 5, 2000, 3
 _TCP = {"RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPLostRetransmit"}
 _UDP = {"RcvbufErrors", "SndbufErrors", "InDatagrams", "OutDatagrams"}
@@ -118,15 +120,6 @@ def kernel_counters() -> dict[str, int]:
                 if name in wanted:
                     found[name] = int(value)
     return found
-
-
-def interface_bytes(interface: str) -> int:
-    """Bytes that this namespace has sent through an interface, Ethernet headers included."""
-    for line in Path("/proc/self/net/dev").read_text().splitlines():
-        name, colon, counts = line.partition(":")
-        if colon and name.strip() == interface:
-            return int(counts.split()[8])
-    raise LookupError(f"no interface {interface} in this namespace")
 
 
 def _endpoint() -> Any:

@@ -112,6 +112,15 @@ def batch(tool: str, namespace: str | None, lines: Sequence[str]) -> None:
         )
 
 
+def interface_bytes(interface: str) -> int:
+    """Bytes that this process's namespace has sent through an interface, Ethernet headers included. LookupError."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, colon, counts = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(counts.split()[8])
+    raise LookupError(f"no interface {interface} in this namespace")
+
+
 def launch(
     what: str, words: Sequence[str], log: Path, is_ready: Callable[[int], bool]
 ) -> subprocess.Popen[bytes]:

@@ -8,10 +8,11 @@ import pytest
 
 from bench.collectives import limited_link
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
-from bench.collectives.timing import Timing, interface_bytes, kernel_counters
+from bench.collectives.timing import Timing, kernel_counters
 from bench.collectives.world import DLCP, GLOO, Place
 from bench.faults import Notes, Raised, faults_of
 from dlcp.lab import Lab
+from dlcp.lab.namespaces import interface_bytes
 
 
 def timing(times_s: list[float], *, cpu_s: float = 1.0, wire_bytes: int = 0, **engine: int) -> Timing:
