@@ -1,4 +1,4 @@
-"""One all-reduce by each exchange on simulated networks: time, and what the busiest port of a host and an up-link carry.
+"""One all-reduce by each exchange on simulated networks: time, and what a host's port and an up-link carry.
 
 The executor and the engine that ship run on the simulator's hosts, so times are exact for a seed and do not depend on
 this machine. A switch that adds is not here: the simulator has none. Adding takes no time.
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dlcp_sim import Result
     from dlcp_sim.fabrics import Fabric
 
-SUMMARY = "simulated: ring, by hosts, direct and hub on a star, behind hosts' links and in oversubscribed racks"
+SUMMARY = (
+    "simulated: ring, by hosts, direct and hub on a star, behind hosts' links and in oversubscribed racks"
+)
 NEEDS_LAB = False
 NEEDS_PROGRAMS = False
 
@@ -70,10 +72,13 @@ class Network:
 _PLACED = ("ring", "hierarchical", "halving_doubling")
 NETWORKS: Mapping[str, Network] = {
     **{
-        f"one switch, {workers} workers, {rate} Gb/s": Network(workers, rate * 1e9, servers=(workers // 4, workers))
+        f"one switch, {workers} workers, {rate} Gb/s": Network(
+            workers, rate * 1e9, servers=(workers // 4, workers)
+        )
         for workers, rate in ((16, 25), (16, 100), (16, 400), (64, 100))
     },
     # Inside a host as fast as memory is; a host's link is the group's up-link.
+    "2 hosts of 8 workers, 25 Gb/s a host": Network(16, 200e9, 8, 25e9, _PLACED, (4, 16)),
     "8 hosts of 8 workers, 25 Gb/s a host": Network(64, 200e9, 8, 25e9, _PLACED, (8,)),
     "8 hosts of 8 workers, 100 Gb/s a host": Network(64, 200e9, 8, 100e9, _PLACED, (8,)),
     "4 racks of 16 workers, 100 Gb/s, 4:1": Network(64, 100e9, 16, 400e9, _PLACED, (16, 64)),
@@ -130,4 +135,6 @@ def _busiest(result: Result, is_meant: Any) -> float:
     """What the port that sent the most sent, of those whose ends are meant."""
     sent = np.asarray(result.ports.bytes_sent).sum(axis=1)
     names = [result.ports.name(port).split(" → ") for port in range(len(sent))]
-    return max((float(count) for count, ends in zip(sent, names, strict=True) if is_meant(*ends)), default=0.0)
+    return max(
+        (float(count) for count, ends in zip(sent, names, strict=True) if is_meant(*ends)), default=0.0
+    )
