@@ -20,7 +20,18 @@ from dlcp.checks import option
 from dlcp.signals import raising
 from dlcp.train import table
 from dlcp.train.errors import TrainError
-from dlcp.train.plan import EPOCHS, MODELS, MODES, RECIPES, WORLD_SIZE_MAX, Links, Plan, plan_runs
+from dlcp.train.plan import (
+    EPOCHS,
+    EXCHANGE_EPOCHS,
+    EXCHANGES,
+    MODELS,
+    MODES,
+    RECIPES,
+    WORLD_SIZE_MAX,
+    Links,
+    Plan,
+    plan_runs,
+)
 from dlcp.train.record import Record
 from dlcp.train.run_plan import new_record, run_plan
 from dlcp.train.view import open_view
@@ -119,6 +130,12 @@ modes:
   single      only the backend, with loss; with --recipe: of that recipe
   study       for each seed: Gloo, the backend without loss, with loss, dlcp with loss and a recipe
 
+exchanges, in place of the runs over the backend, in namespaces (root only); docs/topology.md says which for what:
+  ring          round a ring of all ranks
+  hierarchical  ranks of a host among themselves, then between hosts
+  hub           `dlcp hub` on a host of its own, whose link is as fast as those of all ranks together
+  switch        the software switch that joins the hosts
+
 recipes, of gradients whose sums are not exact:
   low_bit     low bits: 4 bits for every value; what they leave is added to the next step's gradient
   dlcp        bounded: a rank may abandon the least important of its gradients, within --loss-budget
@@ -126,6 +143,8 @@ recipes, of gradients whose sums are not exact:
 """
 # Of a run with bounded gradients.
 LOSS_BUDGET = 0.05
+# At which links and not two processors are the limit.
+EXCHANGE_RATE_BPS = 10**8
 
 
 def _parser() -> Parser:
@@ -158,6 +177,7 @@ def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
     ranks = f"ranks, 1 to {WORLD_SIZE_MAX}; default: 4"
     group.add_argument("--world-size", type=option(1, WORLD_SIZE_MAX), default=4, metavar="N", help=ranks)
     epochs = ", ".join(f"{count} for {model}" for model, count in EPOCHS.items())
+    epochs += "; with --exchange " + ", ".join(map(str, EXCHANGE_EPOCHS.values()))
     group.add_argument("--epochs", type=option(1, 10_000), metavar="N", help=f"default: {epochs}")
     seeds = "seeds 0 to N - 1; default: 1, in a study 3"
     group.add_argument("--seeds", type=option(1, 100), metavar="N", help=seeds)
@@ -177,8 +197,8 @@ def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
 
 
 def _describe_network(group: argparse._ArgumentGroup) -> None:
-    loss = "of the packets that arrive, 0 to 50; default: 1"
-    group.add_argument("--loss", type=_percentage, default=0.01, metavar="PERCENT", help=loss)
+    loss = "of the packets that arrive, 0 to 50; default: 1; 0 with --exchange"
+    group.add_argument("--loss", type=_percentage, metavar="PERCENT", help=loss)
     group.add_argument(
         "--lab",
         action="store_true",
@@ -187,7 +207,15 @@ def _describe_network(group: argparse._ArgumentGroup) -> None:
     )
     fabric = "the same across switches: leaf-spine, star, or a TOML file as of `dlcp lab` (root only)"
     group.add_argument("--fabric", metavar="SPEC", help=fabric)
-    rate = "of each link of the lab, such as 200M or 1G bit/s; default: 1G"
+    exchange = f"who adds gradients, one or several with commas: {', '.join(EXCHANGES)}; see below"
+    group.add_argument("--exchange", type=_exchanges, default=(), metavar="NAMES", help=exchange)
+    group.add_argument(
+        "--ranks-per-host",
+        type=option(1, WORLD_SIZE_MAX),
+        metavar="N",
+        help="with --exchange; a host has so many, or some more; default: 1, with hierarchical 2",
+    )
+    rate = "of each link of the lab, such as 200M or 1G bit/s; default: 1G; 100M with --exchange"
     group.add_argument("--rate", type=_rate, metavar="RATE", help=rate)
     delay = "of each link of the lab, one way, 0 to 1000; needs a kernel with netem; default: 0"
     group.add_argument("--delay", type=_milliseconds, metavar="MS", help=delay)
@@ -199,6 +227,9 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     """The plan that the words describe. Ends the program with status 2 if they contradict each other."""
     if options.fabric is not None and (options.lab or options.rate or options.delay is not None):
         parser.error("--fabric says itself what its links are; leave out --lab, --rate and --delay")
+    if options.loss is None:
+        options.loss = 0.0 if options.exchange else 0.01
+    _check_exchanges(parser, options)
     links = _links(options)
     options.lab = links is not None
     is_gloo, compares = options.backend == "gloo", options.mode == "compare"
@@ -235,6 +266,8 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
             parser.error(complaint)
     if options.lab:
         if (reason := _missing(options)) is not None:
+            if options.exchange:
+                parser.error(f"--exchange: {reason}; exchanges are compared in network namespaces only")
             option = "--lab" if options.fabric is None else "--fabric"
             parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
         if links is not None and not isinstance(links, Links) and links.hosts < options.world_size:
@@ -259,10 +292,12 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
             gloo_with_loss=options.lab,
             recipe=_recipe(options),
             loss_budget=_loss_budget(options),
+            exchanges=options.exchange,
         ),
         world_size=options.world_size,
         output=output,
         links=links,
+        ranks_per_host=options.ranks_per_host or 1,
         step_timeout_s=options.timeout,
     )
 
@@ -273,12 +308,48 @@ def _links(options: argparse.Namespace) -> Links | Fabric | None:
         from dlcp.lab.fabric import Fabric
 
         return Fabric.named(options.fabric)
-    return Links(options.rate or 10**9, options.delay or 0.0) if options.lab else None
+    usual_bps = EXCHANGE_RATE_BPS if options.exchange else 10**9
+    return Links(options.rate or usual_bps, options.delay or 0.0) if options.lab else None
+
+
+def _check_exchanges(parser: Parser, options: argparse.Namespace) -> None:
+    """Ends the program where exchanges contradict other words. With exchanges there is a lab, and places for ranks."""
+    chosen: tuple[str, ...] = options.exchange
+    if not chosen:
+        if options.ranks_per_host is not None:
+            parser.error("--ranks-per-host places ranks for --exchange; give --exchange too")
+        return
+    by_hosts = "hierarchical" in chosen
+    options.lab = True
+    options.ranks_per_host = options.ranks_per_host or (2 if by_hosts else 1)
+    each = options.ranks_per_host
+    for contradicts, complaint in (
+        (options.backend == "gloo", "--exchange is dlcp's; leave out --backend gloo"),
+        (options.fabric is not None, "--exchange makes its own network; leave out --fabric"),
+        (
+            options.recipe not in (None, "exact") or options.loss_budget,
+            "--exchange compares exact sums; leave out --recipe and --loss-budget, or give --recipe exact",
+        ),
+        (
+            "switch" in chosen and options.delay is not None,
+            "--exchange switch has links without delay; leave out --delay",
+        ),
+        (
+            by_hosts and each < 2,
+            "--exchange hierarchical needs several ranks per host; give --ranks-per-host 2 or more",
+        ),
+        (
+            options.world_size < 2 * each,
+            f"--world-size {options.world_size} makes no 2 hosts of {each} ranks each; give {2 * each} or more",
+        ),
+    ):
+        if contradicts:
+            parser.error(complaint)
 
 
 def _missing(options: argparse.Namespace) -> str | None:
     """Why there can be no such network here, or None."""
-    if options.fabric is not None:
+    if options.fabric is not None or "switch" in options.exchange:
         from dlcp.lab import switched_lab
 
         return switched_lab.missing()
@@ -289,6 +360,8 @@ def _missing(options: argparse.Namespace) -> str | None:
 
 def _recipe(options: argparse.Namespace) -> str:
     """Of the run whose sums are not exact; "exact": there is none."""
+    if options.exchange:
+        return "exact"
     if options.recipe is not None:
         return str(options.recipe)
     if options.loss_budget is not None:
@@ -306,6 +379,15 @@ def _loss_budget(options: argparse.Namespace) -> float:
 def _percentage(text: str) -> float:
     """The ratio that a percentage stands for."""
     return _number(text, text.removesuffix("%"), 50, "percent") / 100
+
+
+def _exchanges(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in EXCHANGES or names.count(name) > 1:
+            accepted = f"accepted, each once: {', '.join(EXCHANGES)}"
+            raise argparse.ArgumentTypeError(f"{name!r} is not accepted; {accepted}")
+    return names
 
 
 def _milliseconds(text: str) -> float:

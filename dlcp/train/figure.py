@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PALE, GLOO_LOSSY, CLEAN, LOSSY = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c"
 INEXACT = {"low_bit": "#2b8a3e", "dlcp": "#0b7285"}
+BY_EXCHANGE = {"ring": CLEAN, "hierarchical": "#2b8a3e", "hub": LOSSY, "switch": "#9c36b5"}
 """By recipe."""
 WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
@@ -56,6 +57,8 @@ def colour(configuration: Configuration) -> str:
     """The colour of a configuration, here and on the page."""
     if configuration.backend == "gloo":
         return GLOO_LOSSY if configuration.loss_ratio else PALE
+    if configuration.exchange:
+        return BY_EXCHANGE[configuration.exchange]
     if not configuration.is_exact:
         return INEXACT[configuration.recipe]
     return LOSSY if configuration.loss_ratio else CLEAN

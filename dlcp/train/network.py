@@ -1,6 +1,7 @@
 """What one rank gave to the network, and what the network did to it.
 
-Of dlcp the counters of the endpoint behind the default group; of Gloo the kernel's, of TCP.
+Of dlcp the counters of the endpoint behind the default group; of Gloo the kernel's, of TCP. Where exchanges
+are compared, the counter of the host's interface, whoever sends.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
     from dlcp.transport import Endpoint
 
 
-def count_sent_bytes() -> int | None:
+def count_sent_bytes(sharers: int = 0) -> int | None:
     """Payload of UDP or TCP that this rank has sent: gradients, headers above IP's and TCP's, control, repairs.
 
-    None: nobody counts. Meant for differences: TCP's is of all connections that are open.
+    `sharers`: ranks on this host of a lab. If it is not 0, an equal part of what the host's interface has sent,
+    with all headers. None: nobody counts. Meant for differences: TCP's is of all connections that are open.
     """
+    if sharers:
+        from dlcp.lab.namespaces import INTERFACE, interface_bytes
+
+        return interface_bytes(INTERFACE) // sharers
     endpoint = _endpoint()
     return tcp.sent_bytes() if endpoint is None else endpoint.stats().io.tx_bytes
 
@@ -61,3 +67,10 @@ def _endpoint() -> Endpoint | None:
     """The default group's; None: it is another backend's."""
     communicator = getattr(dist.group.WORLD, "communicator", None)
     return None if communicator is None else communicator.job.endpoint
+
+
+def count_sums() -> dict[str, int] | None:
+    """All-reduces that a switch was asked for, by who added them: "switch", or why the ring did. None: none was."""
+    communicator = getattr(dist.group.WORLD, "communicator", None)
+    counted = None if communicator is None else communicator.job.metrics.snapshot()["aggregation"]
+    return None if counted is None else {"switch": counted["by_switch"], **counted["by_ring"]}

@@ -1,13 +1,13 @@
 """What is to be run: which models over which backends, from which seeds, on how many ranks. Values only.
 
 A *run* is one training of one model from one seed. A *configuration* is what carries its gradients: a backend, the
-share of packets that the network loses, the recipe of the gradients, and the share of them that may be abandoned. A
-report compares runs that differ only in the configuration.
+share of packets that the network loses, the recipe of the gradients, the share of them that may be abandoned, and the
+exchange that adds them. A report compares runs that differ only in the configuration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,10 @@ RECIPES = {"exact": "", "low_bit": "low bits", "dlcp": "bounded"}
 """What is done with gradients, by the names of dlcp.torch.GradientState, and how reports call it."""
 CODEC = "int4"
 """Of the recipe "low_bit"."""
+EXCHANGES = ("ring", "hierarchical", "hub", "switch")
+"""Who adds gradients: the ranks, round a ring or by hosts; a hub; a switch."""
+EXCHANGE_EPOCHS = {"digits": 5, "language": 2}
+"""Of runs that compare exchanges: enough for their steps, on links that are slow."""
 WORLD_SIZE_MAX = 16
 
 
@@ -41,12 +45,14 @@ class Configuration:
     """Of the bytes of gradients that a rank sends, the share it may abandon, 0 to 1; 0: all of them arrive."""
     recipe: str = "exact"
     """A name in RECIPES."""
+    exchange: str = ""
+    """A name in EXCHANGES. Empty: as dlcp chooses."""
 
     @property
     def name(self) -> str:
-        """For people: "dlcp, 1 % loss", "dlcp low bits, 1 % loss"."""
+        """For people: "dlcp, 1 % loss", "dlcp low bits, 1 % loss", "dlcp ring, no loss"."""
         backend = "Gloo" if self.backend == "gloo" else self.backend
-        shown = f"{backend} {RECIPES[self.recipe]}".rstrip()
+        shown = " ".join(filter(None, (backend, self.exchange, RECIPES[self.recipe])))
         return f"{shown}, {percent(self.loss_ratio) if self.loss_ratio else 'no'} loss"
 
     @property
@@ -102,6 +108,8 @@ class Plan:
     output: Path
     links: Links | Fabric | None = None
     """A hub's links, or a fabric of switches. None: all ranks on loopback, and dlcp's own driver drops packets."""
+    ranks_per_host: int = 1
+    """At least; in a plan of exchanges."""
     step_timeout_s: float = 60.0
     """After which a collective that does not end fails."""
 
@@ -109,6 +117,17 @@ class Plan:
     def models(self) -> tuple[str, ...]:
         """In the order of their first run."""
         return tuple(dict.fromkeys(run.model for run in self.runs))
+
+    @property
+    def exchanges(self) -> tuple[str, ...]:
+        """In the order of their first run."""
+        named = (run.configuration.exchange for run in self.runs)
+        return tuple(dict.fromkeys(filter(None, named)))
+
+    @property
+    def hosts(self) -> int:
+        """That have ranks, in a lab; without switches between them."""
+        return self.world_size // self.ranks_per_host
 
     @property
     def estimate_s(self) -> float:
@@ -127,13 +146,20 @@ def plan_runs(
     gloo_with_loss: bool = False,
     recipe: str = "exact",
     loss_budget: float = 0.0,
+    exchanges: Sequence[str] = (),
 ) -> tuple[Run, ...]:
     """The runs of a mode. `epochs` None: as many as the model wants.
 
     compare: Gloo without loss, also with it if `gloo_with_loss`, then `backend` with it. single: only that. study: for
     each seed Gloo, and `backend` without and with loss. With a `recipe` other than exact, the two that compare end with
-    a run of it, of that `loss_budget`, and the single run is one. Models come one after another; no run comes twice.
+    a run of it, of that `loss_budget`, and the single run is one. `exchanges`: a run of each takes the place of those
+    of `backend`. Models come one after another; no run comes twice.
     """
+    if exchanges:
+        compared = tuple(Configuration(backend, loss_ratio, exchange=exchange) for exchange in exchanges)
+        return _each_run(
+            models, seeds, compared if mode == "single" else (GLOO, *compared), epochs, EXCHANGE_EPOCHS
+        )
     lossy = Configuration(backend, loss_ratio)
     also = (Configuration("gloo", loss_ratio),) if gloo_with_loss else ()
     inexact = (Configuration(backend, loss_ratio, loss_budget, recipe),) if recipe != "exact" else ()
@@ -142,8 +168,18 @@ def plan_runs(
         "single": inexact or (lossy,),
         "study": (GLOO, Configuration(backend), lossy, *inexact),
     }[mode]
+    return _each_run(models, seeds, configurations, epochs, EPOCHS)
+
+
+def _each_run(
+    models: Sequence[str],
+    seeds: Sequence[int],
+    configurations: Sequence[Configuration],
+    epochs: int | None,
+    usual_epochs: Mapping[str, int],
+) -> tuple[Run, ...]:
     return tuple(
-        Run(model, configuration, seed, EPOCHS[model] if epochs is None else epochs)
+        Run(model, configuration, seed, usual_epochs[model] if epochs is None else epochs)
         for model in models
         for seed in seeds
         for configuration in dict.fromkeys(configurations)

@@ -104,10 +104,20 @@ class Ranks:
         return [rank.process.pid for rank in self._ranks]
 
     def train(
-        self, run: Run, data: Path, *, options: Mapping[str, Any], timeout_s: float, listen: Listener
+        self,
+        run: Run,
+        data: Path,
+        *,
+        options: Mapping[str, Any],
+        timeout_s: float,
+        listen: Listener,
+        own_options: Sequence[Mapping[str, Any]] = (),
+        sharers: int = 0,
     ) -> None:
         """Has all ranks do a run, and calls `listen` with rank and report for each thing they say.
 
+        `own_options`: by rank, beside `options`. `sharers`: ranks of one host, which share what its interface sends as
+        what they have sent; 0: each counts its own packets.
         Blocks until every rank is done. Raises RankError: a rank failed, died, or none spoke for longer than any of
         their waits takes.
         """
@@ -119,12 +129,13 @@ class Ranks:
             "number": self._runs,
             "run": asdict(run),
             "data": str(data),
-            "options": dict(options),
+            "sharers": sharers,
             "timeout_s": timeout_s,
         }
         self._runs += 1
         for rank in self._ranks:
-            self._tell(rank, order)
+            own = own_options[rank.number] if own_options else {}
+            self._tell(rank, {**order, "options": {**options, **own}})
         # Twice: a timeout in the middle of a run, then another one while the group is closed.
         self._await_all("done", listen, 2 * timeout_s + 30)
 

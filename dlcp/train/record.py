@@ -114,8 +114,11 @@ class RunRecord:
     network: list[Network] = field(default_factory=list)
     """Per rank; empty for a backend that does not say."""
     sent_bytes: list[int] = field(default_factory=list)
-    """Per rank, from the first step to the last: payload of UDP or TCP, what was sent again included. Empty: nobody
-    counted."""
+    """Per rank, from the first step to the last: payload of UDP or TCP, what was sent again included. Of an exchange
+    its share of what its host's interface sent, with all headers. Empty: nobody counted."""
+    sums: dict[str, int] | None = None
+    """Of rank 0: all-reduces that a switch was asked for, by who added them: "switch", or why the ring did. None: no
+    switch was."""
     gradients: list[Gradients] = field(default_factory=list)
     """Per rank; empty if all gradients had to arrive."""
     links: Links | None = None
@@ -189,6 +192,12 @@ class Record:
     def models(self) -> list[str]:
         """In the order of their first run."""
         return list(dict.fromkeys(one.run.model for one in self.runs))
+
+    @property
+    def exchanges(self) -> list[str]:
+        """In the order of their first run; none: they were not compared."""
+        named = (one.run.configuration.exchange for one in self.runs)
+        return list(dict.fromkeys(filter(None, named)))
 
     def of_model(self, model: str) -> list[RunRecord]:
         """The runs of one model, in order."""

@@ -10,7 +10,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp import __version__
 from dlcp.train.data import prepare
 from dlcp.train.errors import TrainError
+from dlcp.train.exchange import Exchanges, open_exchanges, open_lab
 from dlcp.train.plan import Links, Plan, Run
 from dlcp.train.ranks import Ranks
 from dlcp.train.record import Epoch, Gradients, Network, Record, RunRecord
@@ -28,7 +29,6 @@ from dlcp.train.view import View
 
 if TYPE_CHECKING:
     from dlcp.lab import Lab
-    from dlcp.lab.fabric import Fabric
     from dlcp.lab.switched_lab import SwitchedLab
 
 # UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
@@ -55,7 +55,7 @@ class _Hearing:
 
     def finish(self) -> None:
         by_rank = [self.done[rank] for rank in sorted(self.done)]
-        for name in ("parameters", "steps", "wall_s", "step_s", "communication_s", "sample"):
+        for name in ("parameters", "steps", "wall_s", "step_s", "communication_s", "sample", "sums"):
             setattr(self.current, name, by_rank[0][name])
         self.current.cpu_s = [one["cpu_s"] for one in by_rank]
         self.current.digests = [one["digest"] for one in by_rank]
@@ -87,7 +87,7 @@ def run_plan(plan: Plan, record: Record, view: View) -> None:
     view.begin(record, plan)
     with (
         tempfile.TemporaryDirectory(prefix="data-", dir=plan.output) as folder,
-        _network(plan.links, plan.world_size) as network,
+        _network(plan) as network,
         _ranks(plan, network) as ranks,
     ):
         # While the ranks import torch.
@@ -98,7 +98,13 @@ def run_plan(plan: Plan, record: Record, view: View) -> None:
             options = network.prepare(run)
             view.run_begins(hearing.current)
             ranks.train(
-                run, data[run.model], options=options, timeout_s=plan.step_timeout_s, listen=hearing.listen
+                run,
+                data[run.model],
+                options=options,
+                own_options=network.own_options(run),
+                sharers=plan.ranks_per_host if plan.exchanges else 0,
+                timeout_s=plan.step_timeout_s,
+                listen=hearing.listen,
             )
             hearing.finish()
             hearing.current.links = network.count()
@@ -114,6 +120,7 @@ class _Loopback:
 
     host = "127.0.0.1"  # of rank 0
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "lo"}
+    exchanges: Exchanges | None = None
 
     def command(self, rank: int, words: list[str]) -> list[str]:
         """The command line that runs `words` where this rank is."""
@@ -128,21 +135,30 @@ class _Loopback:
             options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
         return options
 
+    def own_options(self, run: Run) -> Sequence[Mapping[str, Any]]:
+        """By rank, what its group is opened with besides; empty: all ranks alike."""
+        return self.exchanges.options(run.configuration.exchange) if self.exchanges is not None else ()
+
     def count(self) -> LinkCount | None:
         """What the links counted since the run began; None: they do not count."""
         return None
 
 
 class _InLab(_Loopback):
-    """A host of a lab per rank, in blocks, as launchers place them."""
+    """Ranks on hosts of a lab, all or the first few, in blocks, as launchers place them."""
 
-    def __init__(self, lab: Lab | SwitchedLab, world_size: int) -> None:
+    def __init__(self, lab: Lab | SwitchedLab, world_size: int, hosts: int | None = None) -> None:
         from dlcp.lab.namespaces import INTERFACE
 
-        self._hosts = [rank * lab.hosts // world_size for rank in range(world_size)]
+        self._hosts = [rank * (hosts or lab.hosts) // world_size for rank in range(world_size)]
         self._command = lab.command
         self.host = lab.addresses[self._hosts[0]]
         self.environment = {"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE}
+
+    @property
+    def host_of(self) -> Sequence[int]:
+        """By rank."""
+        return self._hosts
 
     def command(self, rank: int, words: list[str]) -> list[str]:
         return self._command(self._hosts[rank], words)
@@ -151,8 +167,8 @@ class _InLab(_Loopback):
 class _AtHub(_InLab):
     """What is lost is lost on arrival in the kernel, whatever the backend."""
 
-    def __init__(self, lab: Lab, world_size: int) -> None:
-        super().__init__(lab, world_size)
+    def __init__(self, lab: Lab, world_size: int, hosts: int | None = None) -> None:
+        super().__init__(lab, world_size, hosts)
         self._lab = lab
 
     def prepare(self, run: Run) -> dict[str, Any]:
@@ -170,8 +186,8 @@ class _AtHub(_InLab):
 class _InFabric(_InLab):
     """A run's loss is of the hosts' links, half of it at either end of a path."""
 
-    def __init__(self, lab: SwitchedLab, world_size: int) -> None:
-        super().__init__(lab, world_size)
+    def __init__(self, lab: SwitchedLab, world_size: int, hosts: int | None = None) -> None:
+        super().__init__(lab, world_size, hosts)
         self._lab = lab
         self._before = (0, 0)
 
@@ -204,7 +220,8 @@ def _ranks(plan: Plan, network: _Loopback) -> Ranks:
 
 
 @contextlib.contextmanager
-def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopback]:
+def _network(plan: Plan) -> Iterator[_Loopback]:
+    links, world_size = plan.links, plan.world_size
     if links is None:
         yield _Loopback()
         return
@@ -212,7 +229,14 @@ def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopbac
     from dlcp.lab.switched_lab import SwitchedLab
 
     try:
-        if isinstance(links, Links):
+        if isinstance(links, Links) and plan.exchanges:
+            with open_lab(plan, links) as opened:
+                kind: Any = _AtHub if isinstance(opened, Lab) else _InFabric
+                network: _InLab = kind(opened, world_size, plan.hosts)
+                with open_exchanges(plan, opened, network.host_of, plan.output / "logs") as exchanges:
+                    network.exchanges = exchanges
+                    yield network
+        elif isinstance(links, Links):
             with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
                 yield _AtHub(lab, world_size)
         else:
@@ -232,6 +256,12 @@ def _describe_network(plan: Plan) -> str:
         return f"{plan.world_size} hosts, {form} ({fabric.switch}), {rate}, MTU {fabric.mtu}; loss on hosts' links"
     if plan.links is not None:
         rate = f"{plan.links.rate_bps / 1e6:g} Mbit/s"
+        if plan.exchanges:
+            between = "a software switch" if "switch" in plan.exchanges else "a bridge"
+            rate = f"{rate} each on {between}"
+            hub = f"; the hub's link {plan.world_size * plan.links.rate_bps / 1e6:g} Mbit/s"
+            ranks = f"{plan.world_size} ranks on {plan.hosts} hosts (network namespaces), {rate}"
+            return ranks + (hub if "hub" in plan.exchanges else "")
         if plan.links.delay_s:
             rate += f" and {plan.links.delay_s * 1e3:g} ms"
         return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"

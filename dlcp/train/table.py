@@ -111,7 +111,8 @@ def network_rows(record: Record) -> list[list[str]]:
     return [
         [one.run.name if several else one.run.name.rpartition(",")[0], *_network_cells(one)]
         for one in record.runs
-        if one.lost() is not None
+        # What a hub or a switch does is not in the endpoints' counts.
+        if one.lost() is not None and not record.exchanges
     ]
 
 
@@ -132,6 +133,7 @@ def findings(record: Record) -> list[str]:
         found += _fewer_bytes(record, model)
         found += _giving_up(record, model)
         found += _slowdown(record, model)
+        found += _by_exchange(record, model)
     return found
 
 
@@ -156,7 +158,7 @@ def total_step_s(runs: Sequence[RunRecord]) -> float:
 def data_size(count: float) -> str:
     """Bytes for people: "12.3 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+        if count < 999.5 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     raise AssertionError("not reached")
@@ -208,7 +210,7 @@ def _identity(record: Record) -> Iterator[str]:
     same_weights: dict[str, list[bool]] = {}
     for clean in exact:
         for lossy in exact:
-            without_loss = replace(lossy.run, configuration=Configuration(lossy.run.configuration.backend))
+            without_loss = replace(lossy.run, configuration=replace(lossy.run.configuration, loss_ratio=0.0))
             if lossy.run.configuration.loss_ratio and clean.run == without_loss:
                 of_backend = same_weights.setdefault(clean.run.configuration.backend, [])
                 of_backend.append(clean.digests == lossy.digests)
@@ -233,7 +235,8 @@ def _comparison(record: Record, model: str) -> Iterator[str]:
         return
     # The exact configurations tell the same story: one sentence for the last of them.
     exact = [row for row in others if row.configuration.is_exact]
-    tested = exact[-1:] + [row for row in others if not row.configuration.is_exact]
+    told = exact if record.exchanges else exact[-1:]
+    tested = told + [row for row in others if not row.configuration.is_exact]
     theirs = [run.last.accuracy for run in reference.runs]
     for row in tested:
         difference = (mean(run.last.accuracy for run in row.runs) - mean(theirs)) * 100
@@ -295,3 +298,29 @@ def _slowdown(record: Record, model: str) -> Iterator[str]:
         for row in lossy
     ]
     yield f"{title(model)}: the mean step takes, against Gloo's without loss, {' and '.join(times)}."
+
+
+def _by_exchange(record: Record, model: str) -> Iterator[str]:
+    """What a rank sends and how long steps take by each exchange, against the ring's; and what the switch added."""
+    found = [row for row in rows(record, model) if row.configuration.exchange]
+    ring = next((row for row in found if row.configuration.exchange == "ring"), None)
+    for row in found:
+        if ring is not None and row is not ring and row.step_bytes is not None and ring.step_bytes:
+            yield (
+                f"{title(model)}: over {row.configuration.name}, a rank sends {data_size(row.step_bytes)} per step on "
+                f"its host's link ({row.step_bytes / ring.step_bytes:.2f} of the ring's), and the median step takes "
+                f"{row.step_s / ring.step_s:.2f} of the ring's time."
+            )
+        if row.configuration.exchange == "switch":
+            yield from _by_switch(row)
+
+
+def _by_switch(row: Row) -> Iterator[str]:
+    """Ranks fall back to the ring where the switch fails: how often."""
+    for one in row.runs:
+        sums = dict(one.sums or {})
+        added = sums.pop("switch", 0)
+        words = f"of {added + sum(sums.values())} all-reduces of {one.run.name} the switch added {added}"
+        if sums:
+            words += "; the ring took " + ", ".join(f"{count} ({why})" for why, count in sums.items())
+        yield f"{words[0].upper()}{words[1:]}." if added else f"WRONG: {words}."

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlcp.train.network import count_network, count_sent_bytes
+from dlcp.train.network import count_network, count_sent_bytes, count_sums
 from dlcp.train.plan import CODEC, Run
 from dlcp.train.record import Epoch, Gradients
 from dlcp.train.tasks import Task, open_task
@@ -46,13 +46,15 @@ def train(
     rank: int,
     world_size: int,
     options: dict[str, Any],
+    sharers: int,
     timeout_s: float,
     report: Report,
 ) -> None:
     """Trains, and reports "step" and "epoch" (rank 0) and "done" (every rank), with the fields of a RunRecord.
 
-    `store`: fresh, where the ranks of this run meet. `options`: settings of a dlcp group. `timeout_s`: of a collective.
-    Blocks to the end. Raises what torch.distributed and dlcp raise.
+    `store`: fresh, where the ranks of this run meet. `options`: settings of a dlcp group. `sharers`: as
+    count_sent_bytes takes it. `timeout_s`: of a collective. Blocks to the end. Raises what torch.distributed and dlcp
+    raise.
     """
     backend = run.configuration.backend
     if backend == "dlcp":
@@ -70,7 +72,7 @@ def train(
     torch.manual_seed(run.seed)
     task = open_task(run.model, data, seed=run.seed, rank=rank, world_size=world_size)
     cpu_s = _cpu_s()
-    trainee = _Trainee(run, task, report if rank == 0 else _say_nothing)
+    trainee = _Trainee(run, task, report if rank == 0 else _say_nothing, sharers)
     trainee.run()
     done = {
         "digest": weights_digest(trainee.model),
@@ -107,7 +109,7 @@ def weights_digest(model: torch.nn.Module) -> str:
 class _Trainee:
     """The loop over epochs and steps, and what it measures."""
 
-    def __init__(self, run: Run, task: Task, report: Report) -> None:
+    def __init__(self, run: Run, task: Task, report: Report, sharers: int) -> None:
         self.task = task
         self.epochs = run.epochs
         self.steps = run.epochs * task.steps_per_epoch
@@ -135,6 +137,7 @@ class _Trainee:
         self.sent_bytes: int | None = None
         """From the first step to the last."""
         self._report = report
+        self._sharers = sharers
         self._reported_s = 0.0
 
     def _learning_rate(self, step: int) -> float:
@@ -144,7 +147,7 @@ class _Trainee:
 
     def run(self) -> None:
         self._evaluate(0, None)
-        before_bytes = count_sent_bytes()
+        before_bytes = count_sent_bytes(self._sharers)
         self._start_s = time.perf_counter()
         step = 0
         for epoch in range(1, self.epochs + 1):
@@ -155,7 +158,7 @@ class _Trainee:
                 self._progress(epoch, step)
             self._evaluate(epoch, loss_sum / self.task.steps_per_epoch)
         self.wall_s = time.perf_counter() - self._start_s
-        after_bytes = count_sent_bytes()
+        after_bytes = count_sent_bytes(self._sharers)
         if before_bytes is not None and after_bytes is not None:
             self.sent_bytes = after_bytes - before_bytes
 
@@ -222,6 +225,7 @@ class _Trainee:
             "step_s": self.step_s,
             "communication_s": self.communication_s,
             "sample": sample,
+            "sums": count_sums(),
         }
 
 

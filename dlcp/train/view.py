@@ -212,6 +212,8 @@ def reference(record: Record | None, current: RunRecord) -> RunRecord | None:
 
 def network_words(done: RunRecord) -> str | None:
     """What the network did to a run, in a line; None if nobody counted."""
+    if done.run.configuration.exchange:
+        return None if done.step_bytes is None else f"a rank sends {data_size(done.step_bytes)} per step"
     if (total := done.totals()) is None:
         return None
     lost = done.lost()

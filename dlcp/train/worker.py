@@ -4,7 +4,8 @@ It takes orders from standard input and reports to the pipe DESCRIPTOR, a JSON o
 libraries print goes to a log file, so that the reports stay clean. It trains one run after another, so that importing
 torch is paid once. Rank 0 serves the store where the ranks of a run meet, at HOST.
 
-    orders    {"store": [host, port], "number": 0, "run": {…}, "data": "…", "options": {…}, "timeout_s": 60}
+    orders    {"store": [host, port], "number": 0, "run": {…}, "data": "…", "options": {…}, "sharers": 0,
+               "timeout_s": 60}
     reports   {"event": "ready", "port": …}, then per run "step", "epoch", "done", or "error" with "text", the last word
 
 It never outlives the driver: at the end of its input, also in the middle of a run, it ends.
@@ -51,6 +52,7 @@ def main(words: list[str]) -> int:
                 rank=rank,
                 world_size=world_size,
                 options=order["options"],
+                sharers=order["sharers"],
                 timeout_s=order["timeout_s"],
                 report=lambda event, values: _say(reports, event, values),
             )

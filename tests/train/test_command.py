@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.train.plan import Plan
 from dlcp.train.record import Record
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
@@ -51,6 +52,21 @@ RECORD = str(Path(__file__).with_name("record.json"))
             ["--backend", "gloo", "--mode", "single", "--loss", "0", "--loss-budget", "5"],
             "--loss-budget is for dlcp; Gloo gives nothing up",
         ),
+        (
+            ["--exchange", "star"],
+            "'star' is not accepted; accepted, each once: ring, hierarchical, hub, switch",
+        ),
+        (["--exchange", "ring,ring"], "'ring' is not accepted; accepted, each once"),
+        (["--exchange", "ring", "--backend", "gloo"], "--exchange is dlcp's; leave out --backend gloo"),
+        (["--exchange", "hub", "--fabric", "star"], "--exchange makes its own network; leave out --fabric"),
+        (["--exchange", "hub", "--recipe", "low_bit"], "--exchange compares exact sums; leave out --recipe"),
+        (["--exchange", "switch", "--delay", "5"], "--exchange switch has links without delay"),
+        (["--exchange", "hierarchical", "--ranks-per-host", "1"], "needs several ranks per host"),
+        (
+            ["--exchange", "hierarchical", "--world-size", "3"],
+            "--world-size 3 makes no 2 hosts of 2 ranks each",
+        ),
+        (["--ranks-per-host", "2"], "--ranks-per-host places ranks for --exchange; give --exchange too"),
         (["--recipe", "top_k"], "invalid choice: 'top_k'"),
         (
             ["--backend", "gloo", "--mode", "single", "--loss", "0", "--recipe", "low_bit"],
@@ -102,6 +118,8 @@ def test_help_names_what_can_be_chosen() -> None:
         "--seeds",
         "--recipe",
         "--loss-budget",
+        "--exchange",
+        "--ranks-per-host",
     ):
         assert word in shown
 
@@ -125,6 +143,40 @@ def test_last_run_is_of_the_recipe(words: list[str], recipe: str, loss_budget: f
     last = _plan(parser, parser.parse_args(words)).runs[-1].configuration
     assert (last.backend, last.loss_ratio) == ("dlcp", 0.01)
     assert (last.recipe, last.loss_budget) == (recipe, loss_budget)
+
+
+def plan_of(*words: str) -> Plan:
+    from dlcp.train.command import _parser, _plan
+
+    parser = _parser()
+    return _plan(parser, parser.parse_args(words))
+
+
+def test_without_root_exchanges_are_refused_in_plain_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SystemExit):
+        plan_of("--exchange", "ring")
+    errors = capsys.readouterr().err
+    assert "--exchange: the network lab needs root" in errors
+    assert errors.count("\n") == 1
+
+
+def test_exchanges_take_the_place_of_runs_over_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcp.train.command._missing", lambda _: None)
+    plan = plan_of("--exchange", "ring,hierarchical,hub", "--model", "digits", "--world-size", "5")
+    assert [run.configuration.name for run in plan.runs] == [
+        "Gloo, no loss",
+        "dlcp ring, no loss",
+        "dlcp hierarchical, no loss",
+        "dlcp hub, no loss",
+    ]
+    assert plan.exchanges == ("ring", "hierarchical", "hub")
+    assert (plan.hosts, plan.ranks_per_host) == (2, 2)
+    alone = plan_of("--exchange", "switch", "--mode", "single", "--model", "digits", "--loss", "2")
+    assert [run.configuration.name for run in alone.runs] == ["dlcp switch, 2 % loss"]
+    assert (alone.hosts, alone.ranks_per_host) == (4, 1)
 
 
 def test_runs_that_were_over_are_kept_when_the_others_are_stopped(
@@ -190,6 +242,27 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
         assert 0.01 < one.links.loss_ratio < 0.03
     assert lossy[1].network[0].injected_packets == 0
     assert lossy[1].network[0].repair_packets > 0
+
+
+@pytest.mark.needs_root
+def test_every_exchange_trains_and_a_host_sends_what_its_formula_says(tmp_path: Path) -> None:
+    from dlcp.lab import missing, switched_lab
+
+    if (reason := missing() or switched_lab.missing()) is not None:
+        pytest.skip(reason)
+    words = ["--exchange", "ring,hierarchical,hub,switch", "--model", "digits", "--epochs", "1"]
+    done = run(*words, "--mode", "single", "--output", str(tmp_path), "--no-picture")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all 4 ranks ended with the same weights, bit for bit" in done.stdout
+    found = {one.run.configuration.exchange: one for one in Record.load(tmp_path / "record.json").runs}
+    assert all(one.replicas_agree for one in found.values())
+    # Two hosts with two ranks each. Tensors that a host sends; half of that for each of its ranks.
+    for exchange, tensors in {"ring": 1.5, "hierarchical": 1.0, "hub": 2.0, "switch": 2.0}.items():
+        one = found[exchange]
+        assert one.step_bytes is not None
+        assert 1.0 < 2 * one.step_bytes / (4 * one.parameters * tensors) < 1.3, exchange
+    assert found["switch"].sums == {"switch": found["switch"].steps}
+    assert not list(tmp_path.rglob("*.key*"))
 
 
 def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
