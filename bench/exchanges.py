@@ -39,7 +39,9 @@ class Network:
     uplink_bps: float = 0.0
     exchanges: tuple[str, ...] = ("ring", "halving_doubling", "direct")
     servers: tuple[int, ...] = field(default=())
-    """Of a hub, in all: hosts of their own, as many in each group, at the workers' rate."""
+    """Of a hub, in all: hosts of their own, as many in each group."""
+    server_bps: float = 0.0
+    """Of a server's link; 0: as a worker's."""
 
     @property
     def groups(self) -> int:
@@ -49,11 +51,23 @@ class Network:
         from dlcp_sim import fabrics
 
         if not self.group_size:
-            return fabrics.Star(self.workers + servers, rate_bps=self.rate_bps)
-        hosts = self.group_size + servers // self.groups
+            return fabrics.Star(
+                self.workers + servers, rate_bps=self.rate_bps, link_rates=self._links(servers)
+            )
         return fabrics.LeafSpine(
-            self.groups, 1, hosts, rate_bps=self.rate_bps, uplink_rate_bps=self.uplink_bps
+            self.groups,
+            1,
+            self.group_size + servers // self.groups,
+            rate_bps=self.rate_bps,
+            uplink_rate_bps=self.uplink_bps,
+            link_rates=self._links(servers),
         )
+
+    def _links(self, servers: int) -> dict[str, float]:
+        """Links of another rate."""
+        if not servers or not self.server_bps:
+            return {}
+        return {f"host {number}": self.server_bps for number in self.places(servers)["servers"]}
 
     def places(self, servers: int) -> dict[str, Any]:
         """Which hosts are workers, and which are a hub's servers."""
@@ -71,6 +85,8 @@ class Network:
 
 _PLACED = ("ring", "hierarchical", "halving_doubling")
 NETWORKS: Mapping[str, Network] = {
+    "one switch, 4 workers, 1 Gb/s, hub 4 Gb/s": Network(4, 1e9, servers=(1,), server_bps=4e9),
+    "one switch, 16 workers, 25 Gb/s, hub 400 Gb/s": Network(16, 25e9, servers=(1,), server_bps=400e9),
     **{
         f"one switch, {workers} workers, {rate} Gb/s": Network(
             workers, rate * 1e9, servers=(workers // 4, workers)
@@ -102,7 +118,7 @@ def run(*, quick: bool) -> Report:
         ):
             took_s, host, uplink = simulate(network, exchange, servers, nbytes)
             ring_s = took_s if exchange == "ring" else ring_s
-            label = f"hub, {servers} servers" if servers else exchange
+            label = f"hub, servers: {servers}" if servers else exchange
             shown = f"{uplink / nbytes:.2f}" if network.group_size else ""
             table.add(label, f"{took_s * 1e3:.3f}", f"{took_s / ring_s:.2f}", f"{host / nbytes:.2f}", shown)
     return report
