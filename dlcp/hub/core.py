@@ -97,7 +97,14 @@ class Core:
                 return
             self._starting = True
         while (first := self._next()) is not None:
-            if not first.group.run(first.said, first.plan, partial(self._over, first.nbytes)):
+            if (room := self.memory_bytes - self._held_bytes) < first.nbytes:
+                # Nothing else is under way: weights have the rest, and keep it.
+                first.group.abort(
+                    f"{first.said.kind.name} of {first.said.nbytes} bytes needs {first.nbytes} at a core, which has"
+                    f" {room} beside weights"
+                )
+                self._over(first.nbytes)
+            elif not first.group.run(first.said, first.plan, partial(self._over, first.nbytes)):
                 self._over(first.nbytes)
 
     def _next(self) -> _Waiting | None:

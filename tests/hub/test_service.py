@@ -489,6 +489,35 @@ def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pyt
         wait_until(lambda: all(core._held_bytes == 0 for core in job.cores), "memory is held for nobody")
 
 
+def test_weights_and_sums_share_a_cores_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2 MiB weights have more than one: a sum that needs another is refused, here and by a core that is asked."""
+    with service(cores=1, job_memory_bytes=2 * MIB) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
+        weights, sums = MIB // 4 * 5 // 8, MIB // 4 * 7 // 16
+
+        def load(group: Communicator) -> None:
+            assert group.hub_group is not None
+            rule = Rule.sgd(0.1, momentum=0.5)
+            group.hub_group.load(0, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
+            group.hub_group.load(1, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
+
+        def add(group: Communicator) -> None:
+            reduced(group, np.ones(sums, np.float32), DataType.f32, Reduction.SUM)
+
+        def refused(group: Communicator) -> None:
+            with pytest.raises(HubError, match="beside weights needs .* bytes at a core of the hub"):
+                add(group)
+
+        def fails(group: Communicator) -> None:
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                add(group)
+
+        world.each(groups, load)
+        world.each(groups, refused)
+        monkeypatch.setattr(HubPlanner, "check_memory", lambda *_: None)
+        world.each(groups, fails)
+
+
 def test_a_rank_of_another_version_leaves_nothing_behind(
     hub: HubService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

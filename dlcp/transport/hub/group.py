@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,8 +59,9 @@ class HubGroup(Membership):
         )
         self._hub_planner = planner
         self._shape = opened.shape
-        # Per number of weights how many states they have, and what each core keeps of both, bytes.
-        self._kept: dict[int, tuple[int, list[int]]] = {}
+        # Per number of weights how many states they have, what each core keeps of both, bytes, and what a collective of
+        # their size needs there.
+        self._kept: dict[int, tuple[int, list[int], int]] = {}
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
@@ -83,6 +85,9 @@ class HubGroup(Membership):
         assert isinstance(plan, HubPlan)
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
+        if self._kept:
+            beside = core_bytes_max(self._shape, data[1], plan.type)
+            self._hub_planner.check_memory(f"{plan.words} beside weights", _busiest(self._kept) + beside)
         if factor is not None:
             scale(data, data, dtype, factor)
         return self._begin(plan, data, options)
@@ -108,11 +113,11 @@ class HubGroup(Membership):
         if part:
             self._check_part(weights, part)
         kept = dict(self._kept)
-        kept[weights] = rule.states, [load * (1 + rule.states) for load in loads]
-        busiest = max(sum(core) for core in zip(*(each[1] for each in kept.values()), strict=True))
+        needed = core_bytes_max(self._shape, data[1], DataType.f32)
+        kept[weights] = rule.states, [load * (1 + rule.states) for load in loads], needed
         self._hub_planner.check_memory(
             f"load of weights {weights}, {data[1]} bytes",
-            busiest + core_bytes_max(self._shape, data[1], DataType.f32),
+            _busiest(kept) + max(needed for _, _, needed in kept.values()),
         )
         self._kept = kept
         named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
@@ -200,6 +205,12 @@ class HubGroup(Membership):
         if self._failed is not None:
             self._beside.fail_with(self._failed)
         return error
+
+
+def _busiest(kept: Mapping[int, tuple[int, list[int], int]]) -> int:
+    """What the core with most of the weights keeps, bytes."""
+    cores: Iterable[tuple[int, ...]] = zip(*(keeps for _, keeps, _ in kept.values()), strict=True)
+    return max(map(sum, cores))
 
 
 def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:
