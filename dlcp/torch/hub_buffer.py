@@ -59,9 +59,10 @@ class HubBuffer:
             piece.view(tensor.shape).copy_(tensor)
 
     @torch.no_grad()
-    def scatter(self) -> None:
-        """Copies the buffer into the parameters."""
-        for piece, parameter in zip(self.pieces_of(self.flat), self.parameters, strict=True):
+    def scatter(self, flat: torch.Tensor | None = None) -> None:
+        """Copies a buffer into the parameters; None: its own."""
+        pieces = self.pieces_of(self.flat if flat is None else flat)
+        for piece, parameter in zip(pieces, self.parameters, strict=True):
             parameter.copy_(piece.view(parameter.shape))
 
 

@@ -86,11 +86,12 @@ class HubOptimizer(torch.optim.Optimizer):
         self._hub: HubGroup = hub
         self._average = average
         self._steps = 0
+        self._group = process_group
         self._numbering = process_group.communicator
         cut = list(self._cut(buffer_bytes))
         first = hub.take_weights(len(cut))
         self._buffers = [HubBuffer(first + place, *each) for place, each in enumerate(cut)]
-        self._load(process_group)
+        self._load()
         self._first = self._numbering.reserve(len(self._buffers))
         if overlap:
             for buffer in self._buffers:
@@ -117,16 +118,20 @@ class HubOptimizer(torch.optim.Optimizer):
             if chosen:
                 yield index, chosen
 
-    def _load(self, group: ProcessGroup) -> None:
+    def _load(self) -> None:
         """Rank 0's weights, on all ranks and at the hub."""
         works = []
         for buffer in self._buffers:
             buffer.gather(buffer.parameters)
-            dist.broadcast(buffer.flat, dist.get_global_rank(group, 0), group=group)
+            self._broadcast(buffer.flat)
             with _torch_errors():
                 rule, how = self._rule(buffer), CollectiveKeywords(keep=buffer.flat)
                 works.append(self._hub.load(buffer.number, span(buffer.flat), rule, how))
         self._finish(works)
+
+    def _broadcast(self, flat: torch.Tensor) -> None:
+        """Rank 0's: a load takes the greatest of what ranks bring."""
+        dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -224,10 +229,11 @@ class HubOptimizer(torch.optim.Optimizer):
             state.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes hyperparameters and state, as of `state_dict`, and this rank's parameters as the weights.
+        """Takes hyperparameters and state, as of `state_dict`, and the parameters as the weights.
 
-        All ranks call it with the same values. Blocks. Raises ArgumentError: parameters have made different steps, or
-        some have state and others none; a step is under way; what the wrapped optimizer's own raises.
+        All ranks call it, with the same hyperparameters; then they have rank 0's parameters and state. Blocks. Raises
+        ArgumentError: parameters have made different steps, or some have state and others none; a step is under way;
+        what the wrapped optimizer's own raises.
         """
         self._check_between_steps()
         self._optimizer.load_state_dict(state_dict)
@@ -247,6 +253,9 @@ class HubOptimizer(torch.optim.Optimizer):
             for part, source in enumerate(sources):
                 flat = torch.empty_like(buffer.flat)
                 buffer.gather(source, flat)
+                self._broadcast(flat)
+                if part == 0:
+                    buffer.scatter(flat)
                 with _torch_errors():
                     how = CollectiveKeywords(keep=flat)
                     works.append(self._hub.load(buffer.number, span(flat), rule, how, part=part))

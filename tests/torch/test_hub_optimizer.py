@@ -164,6 +164,8 @@ def go_on(names: list[str]) -> list[tuple[int, bool]]:
                 mine.copy_(now)
                 other.copy_(now)
         again, after = dlcp.torch.HubOptimizer(MAKERS[name](ours)), MAKERS[name](theirs)
+        with torch.no_grad():
+            ours[0] += dist.get_rank()  # only rank 0 has what was saved
         again.load_state_dict(saved)
         after.load_state_dict(saved)
         step([again, after], 5)
