@@ -197,6 +197,7 @@ def test_few_bits_serve_few_ranks() -> None:
         ("switch://[::1]:5", "accepted: IPv4 address and port"),
         ("switch://10.0.0.1:5?lanes=33", "accepted: multiples of 32"),
         ("switch://10.0.0.1:5?lanes=2240", "accepted: an integer from 32 to 2208"),
+        ("switch://10.0.0.1:5?generation=65535&generations=2", "accepted: up to generation 65535"),
         ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
         ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
         ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, generations"),

@@ -89,6 +89,10 @@ class SwitchAddress:
             raise SettingsError(
                 f"aggregation has lanes={values['lanes']}; accepted: multiples of {LANE_UNIT}"
             )
+        if values.get("generation", 1) + values.get("generations", 1) > 2**16:
+            raise SettingsError(
+                f"aggregation has generations={values['generations']}; accepted: up to generation {2**16 - 1}"
+            )
         if ("worker" in values) != ("workers" in values) or values.get("worker", 0) >= values.get(
             "workers", 1
         ):
