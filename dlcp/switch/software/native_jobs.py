@@ -31,13 +31,19 @@ def check_unchanged(held: Iterable[JobRequest], wanted: Iterable[JobRequest]) ->
     by_number = {job.job: job for job in held}
     for job in wanted:
         known = by_number.get(job.job)
-        if known is None or known.generation != job.generation:
+        if known is None or not _share_generations(known, job):
             continue
         if (known.workers, known.upper) != (job.workers, job.upper):
             what = "workers are others" if known.workers != job.workers else "upper is another"
             raise SettingsError(
-                f"job {job.job}: its {what}; accepted with another generation than {job.generation}"
+                f"job {job.job}: its {what}; accepted with generations that it has not, from "
+                f"{known.generation + known.generations} on"
             )
+
+
+def _share_generations(one: JobRequest, other: JobRequest) -> bool:
+    first = max(one.generation, other.generation)
+    return first < min(each.generation + each.generations for each in (one, other))
 
 
 def to_native(jobs: Iterable[JobRequest]) -> list[_native.AggregationJob]:

@@ -48,7 +48,9 @@ def test_a_job_keeps_its_workers_and_its_upper_switch_for_a_generation() -> None
     own = place.replace('port = "eth0", ', "").replace("10.0.1.1", "10.0.1.2")
     upper = f"{jobs()}[job.upper]\nworker = 0\nhub = {place}\nown = {own}\n"
     for text, words in ((moved, "its workers are others"), (upper, "its upper is another")):
-        with pytest.raises(SettingsError, match=f"job 7: {words}; accepted with another generation than 1"):
+        with pytest.raises(
+            SettingsError, match=f"job 7: {words}; accepted with generations that it has not, from 2"
+        ):
             check_unchanged(held, read_jobs(text, ports))
         check_unchanged(held, read_jobs(text.replace("generation = 1", "generation = 2"), ports))
 
