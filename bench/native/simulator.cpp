@@ -83,8 +83,7 @@ int main(int argc, char** argv) {
         sim::Fabric(fat_tree(static_cast<std::uint32_t>(arguments.integer("k")))),
         trimming(static_cast<std::uint32_t>(arguments.integer("queue-packets")),
                  static_cast<std::uint32_t>(arguments.integer("wire-bytes"))),
-        sim::make_transport(arguments.text("transport"), settings(arguments.text("settings"))),
-        run_settings);
+        sim::make_transport(arguments.text("transport"), settings(arguments.text("settings"))), run_settings);
     for (const sim::Flow& flow : flows) simulation.add_flow(flow);
     simulation.run(0, -1);  // prepares, and stops before the first event
     const double setup_s = bench::process_cpu_s() - before_s, rss_ready = memory_bytes("VmRSS:");

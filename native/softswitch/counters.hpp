@@ -41,15 +41,15 @@ using Decisions = std::array<std::array<std::array<Count, fates>, counted_levels
 
 // Frames that never met a queue, of an input port but for `oversize` and `fault_out`.
 struct Losses {
-    std::uint64_t malformed = 0;  // no host would take it
-    std::uint64_t oversize = 0;   // longer than the port it came by or was to leave
-                                  // by: a super-packet of the kernel's
-    std::uint64_t same_port = 0;  // its destination lies where it came from: nothing to do for a bridge
-    std::uint64_t reserved = 0;   // 01-80-C2-00-00-0x, which no bridge forwards (IEEE 802.1Q, table 8-1)
-    std::uint64_t no_port = 0;    // no port of the group is up, or there is no other port
+    std::uint64_t malformed = 0;    // no host would take it
+    std::uint64_t oversize = 0;     // longer than the port it came by or was to leave
+                                    // by: a super-packet of the kernel's
+    std::uint64_t same_port = 0;    // its destination lies where it came from: nothing to do for a bridge
+    std::uint64_t reserved = 0;     // 01-80-C2-00-00-0x, which no bridge forwards (IEEE 802.1Q, table 8-1)
+    std::uint64_t no_port = 0;      // no port of the group is up, or there is no other port
     std::uint64_t own_address = 0;  // for a hub's address that is the switch's own, and not taken in; or from it
-    std::uint64_t fault_in = 0;   // by a fault, when it came in
-    std::uint64_t fault_out = 0;  // by a fault, after its time on the line
+    std::uint64_t fault_in = 0;     // by a fault, when it came in
+    std::uint64_t fault_out = 0;    // by a fault, after its time on the line
 };
 
 struct PortCounters {

@@ -261,8 +261,7 @@ std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& 
         settings.heap_only = true;
     else if (event_queue != "wheel")
         throw std::invalid_argument("event_queue is \"" + event_queue + "\"; accepted: wheel, heap");
-    return std::make_unique<Simulation>(fabric, policy, make_transport(transport, parameters),
-                                        settings);
+    return std::make_unique<Simulation>(fabric, policy, make_transport(transport, parameters), settings);
 }
 
 }  // namespace

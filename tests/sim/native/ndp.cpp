@@ -237,7 +237,8 @@ TEST_CASE("ndp: over a link longer than the timeout nothing is taken for lost") 
 
 TEST_CASE("ndp: settings out of range are refused with their value") {
     CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"paths", 48}})), doctest::Contains("paths is 48"));
-    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"payload_bytes", 70'000}})), doctest::Contains("payload_bytes is 70000; accepted: whole numbers from 1 to 65000"));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"payload_bytes", 70'000}})),
+                      doctest::Contains("payload_bytes is 70000; accepted: whole numbers from 1 to 65000"));
     CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"window_packets", -1}})), doctest::Contains("-1"));
     CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"rto_ps", 0}})), doctest::Contains("rto_ps is 0"));
     CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"window", 1}})), doctest::Contains("\"window\""));

@@ -308,8 +308,7 @@ TEST_CASE("uet: two threads give one thread's result") {
 
 TEST_CASE("uet: settings out of range are named") {
     CHECK_THROWS_WITH_AS(make_transport("uet", Parameters({{"entropies", 100}})),
-                         "uet.entropies is 100; accepted: powers of two",
-                         std::invalid_argument);
+                         "uet.entropies is 100; accepted: powers of two", std::invalid_argument);
     CHECK_THROWS_WITH_AS(make_transport("uet", Parameters({{"window", 3}})),
                          "transport \"uet\" has no setting \"window\"", std::invalid_argument);
 }

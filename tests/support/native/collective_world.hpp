@@ -26,9 +26,9 @@
 
 #include "collective/executor.hpp"
 #include "engine/endpoint.hpp"
-#include "support/native/virtual_network.hpp"
 #include "support/native/collective_oracle.hpp"
 #include "support/native/dice.hpp"
+#include "support/native/virtual_network.hpp"
 #include "support/native/world.hpp"
 
 namespace dlcp::test {

@@ -26,8 +26,8 @@
 
 #include "engine/endpoint.hpp"
 #include "engine/wire.hpp"
-#include "support/native/virtual_network.hpp"
 #include "support/native/dice.hpp"
+#include "support/native/virtual_network.hpp"
 
 namespace dlcp::test {
 
@@ -95,8 +95,8 @@ struct SendRecord : Record {
     bool established = false;       // when sent: block_bytes is final
     std::vector<std::uint8_t> importance;
     std::optional<std::uint32_t> ended_by;  // the droppable block that left as a critical one
-    std::int32_t receive = -1;  // its counterpart, once known
-    bool ambiguous = false;     // the counterpart might be another one with the same tag and bytes
+    std::int32_t receive = -1;              // its counterpart, once known
+    bool ambiguous = false;                 // the counterpart might be another one with the same tag and bytes
 };
 
 struct ReceiveRecord : Record {
