@@ -1,7 +1,7 @@
 """A switch that adds, on loopback, behind a UDP socket in a thread: the software switch's slots, or the P4 program.
 
 What a worker sends to the hub's address becomes the frame that its switch port would see; what the slots answer goes
-back as datagrams. `take` may lose a packet, and `reboot` forgets every slot.
+back as datagrams. `take` may lose a packet, `give` change an answer, and `reboot` forgets every slot.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Relay:
         )
         self.request = JobRequest(job, places, self.hub, slots=slots, lanes=lanes, generations=generations)
         self.take: Callable[[int, bytes], bool] = lambda _worker, _payload: True
+        self.give: Callable[[int, bytes], bytes] = lambda _worker, payload: payload
         self.works = True
         self._process: Callable[[bytes, int], list[tuple[int, bytes]]]
         self.reboot()
@@ -108,7 +109,7 @@ class Relay:
                 to = int.from_bytes(frame[36:38], "big")
                 if to != self.port:
                     with contextlib.suppress(OSError):
-                        self._socket.sendto(frame[42:], (HOST, to))
+                        self._socket.sendto(self.give(numbers[to].port, frame[42:]), (HOST, to))
 
 
 def _free_ports(count: int) -> list[int]:

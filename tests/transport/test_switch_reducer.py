@@ -173,6 +173,18 @@ def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) ->
             assert at.counted() == (2, {"gave_up": 1})
 
 
+def test_sums_that_differ_between_ranks_are_nobodys() -> None:
+    with bed() as at:
+        inputs = inputs_of(5)
+        ring = at.ring(inputs)
+        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        at.relay.give = lambda worker, payload: (
+            payload[:-1] + bytes([payload[-1] ^ 4]) if worker == 1 else payload
+        )
+        same(at.all_reduce(inputs), ring)
+        assert at.counted() == (1, {"unequal": 1})
+
+
 def test_values_that_are_not_finite_take_the_ring() -> None:
     with bed() as at:
         inputs = inputs_of(1)

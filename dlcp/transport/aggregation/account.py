@@ -6,10 +6,10 @@ import threading
 from collections import Counter
 from typing import Any
 
-REASONS = ("resting", "not_finite", "no_switch", "gave_up", "wrong", "stopped")
+REASONS = ("resting", "not_finite", "no_switch", "gave_up", "wrong", "stopped", "unequal")
 """Why a collective took the ring. resting: the switch failed lately; no_switch: it does not answer as this job's
 should; gave_up: no more results came, at some rank; wrong: a packet of the switch's was not what it has to be; stopped:
-the group closes."""
+the group closes; unequal: ranks got different sums."""
 
 
 class AggregationAccount:

@@ -4,7 +4,9 @@ Every step that ranks have to agree on is a small collective over their sessions
 
 1. codes: the largest exponent of each block, by maximum. A value that is not finite: the ring.
 2. The switch sums the integers, into memory of this rank's own.
-3. verdict: has every rank every sum? Then each copies them; else all take the ring, with what they started with.
+3. verdict: has every rank every sum, and the same? Then each copies them; else all take the ring, with what they
+   started with. Checksums of the sums tell a switch that fails, and who falsifies results for some ranks without care;
+   not who chooses them so that checksums agree.
 
 Keys of blocks never return. A run's first key is its start in seconds; a probe, before the first sum, shows that the
 switch holds nothing newer, or the run number is wrong, or it is no switch. A task that failed may have left blocks in
@@ -142,7 +144,7 @@ class SwitchReducer:
             GIVE_UP_S,
             LIMIT_SHARE * call.get("timeout_s", control.timeout_s),
         )
-        reason = self._verdict(control, end, codes, call)
+        reason = self._verdict(control, end, codes, call, _checksum(sums))
         if reason is None:
             self._next_rest = _FIRST_REST
             copy(Span.of(values), Span.of(sums))
@@ -204,10 +206,15 @@ class SwitchReducer:
         self._endpoint.set_generation(self.address.generation + run % many)
 
     def _verdict(
-        self, control: Communicator, end: str, exponents: npt.NDArray[np.uint8], call: dict[str, Any]
+        self,
+        control: Communicator,
+        end: str,
+        exponents: npt.NDArray[np.uint8],
+        call: dict[str, Any],
+        checksum: int = 0,
     ) -> str | None:
-        """Agrees on the end of a task that began at the present position; None: it is done on all ranks."""
-        reason, sent = self._worst(control, end, self._endpoint.sent_blocks, call)
+        """Agrees on the end of a task that began at the present position; None: it is done, and alike, on all ranks."""
+        reason, sent = self._worst(control, end, self._endpoint.sent_blocks, call, checksum)
         if reason is not None:
             first = max(0, sent - self.address.slots)
             self._left = _Left(self._run, self._position + first, exponents[first:sent].tobytes())
@@ -215,10 +222,20 @@ class SwitchReducer:
         return reason
 
     def _worst(
-        self, control: Communicator, end: str, sent: int, call: dict[str, Any]
+        self, control: Communicator, end: str, sent: int, call: dict[str, Any], checksum: int = 0
     ) -> tuple[str | None, int]:
         """The worst end of a task on any rank, None being the best, and the most blocks that any rank has sent."""
         reason = 0 if end == "done" else 1 + REASONS.index(end)
-        agreed = np.array([reason, sent], np.int64)
+        agreed = np.array([reason, sent, checksum, -checksum], np.int64)
         control.all_reduce(Span.of(agreed), DataType.i64, Reduction.MAX, **call).wait()
-        return (None if agreed[0] == 0 else REASONS[int(agreed[0]) - 1]), int(agreed[1])
+        worst, most, largest, smallest = (int(each) for each in agreed)
+        if worst == 0 and largest != -smallest:
+            return "unequal", most
+        return (None if worst == 0 else REASONS[worst - 1]), most
+
+
+def _checksum(sums: npt.NDArray[np.float32]) -> int:
+    """Of the bits, 0 to 2^62 - 1. One read pass."""
+    pairs = sums[: sums.size // 2 * 2].view(np.uint64)
+    last = int(sums[-1:].view(np.uint32)[0]) if sums.size % 2 else 0
+    return (int(np.add.reduce(pairs)) + last) % (1 << 62)
