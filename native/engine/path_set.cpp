@@ -52,7 +52,7 @@ void PathSet::reset(std::uint16_t paths) {
 PathSet::Choice PathSet::choose(Time now, Duration round_trip, bool repairs) {
     const std::size_t count = paths_.size();
     if (count == 1) return {0, false};
-    if (repairs) repairs = has_proven();
+    repairs = repairs && has_doubtful() && has_proven();
     if (downs_ > 0 && !repairs) {
         for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(count); ++i) {
             Trial& trial = trials_[i];
@@ -92,15 +92,20 @@ std::uint16_t PathSet::any_proven(std::uint64_t chance) const {
     return i;
 }
 
+bool PathSet::has_doubtful() const {
+    return std::any_of(paths_.begin(), paths_.end(), [](const Path& path) { return path.lost_in_a_row > 0; });
+}
+
 bool PathSet::has_proven() const {
     return std::any_of(paths_.begin(), paths_.end(),
-                       [](const Path& path) { return path.up && path.acked_in_a_row > 0; });
+                       [](const Path& path) { return path.up && path.came_through; });
 }
 
 void PathSet::on_acked(std::uint16_t index, bool ce) {
     Path& path = paths_[index];
     ++path.acked;
     ++path.acked_in_a_row;
+    path.came_through = true;
     if (path.lost_in_a_row > 0) {
         path.lost_in_a_row = 0;
         weigh(index);
@@ -117,6 +122,7 @@ void PathSet::on_lost(std::uint16_t index) {
     ++path.lost;
     ++path.lost_in_a_row;
     path.acked_in_a_row = 0;
+    path.came_through = false;
     drift(path.loss, true, one);
     weigh(index);
     news_ += path.lost_in_a_row >= dead_run ? most_news : 1;
@@ -125,6 +131,7 @@ void PathSet::on_lost(std::uint16_t index) {
 void PathSet::on_trimmed(std::uint16_t index) {
     Path& path = paths_[index];
     ++path.ce;
+    path.came_through = true;
     ++news_;
     drift(path.marks, true, one);
 }

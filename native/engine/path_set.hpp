@@ -33,10 +33,12 @@ public:
     void reset(std::uint16_t paths);
 
     // The path for the next run. `round_trip` paces the trials of paths that are down. `repairs`: of blocks that were lost
-    // before; on a path that is proven, if there is one, and no trial.
+    // before; while some paths are doubtful, on one that is proven, if there is one, and no trial.
     Choice choose(Time now, Duration round_trip, bool repairs = false);
-    // Up, and the last packet whose fate is known arrived.
-    bool proven(std::uint16_t path) const { return paths_[path].up && paths_[path].acked_in_a_row > 0; }
+    // The last packet whose fate is known was lost.
+    bool doubtful(std::uint16_t path) const { return paths_[path].lost_in_a_row > 0; }
+    // Up, and the last packet whose fate is known came through, whole or trimmed.
+    bool proven(std::uint16_t path) const { return paths_[path].up && paths_[path].came_through; }
     // A path that is up, for control packets. Chosen at random, not in turn, so that periodic control packets do not
     // keep meeting the same bad path.
     std::uint16_t any_up(std::uint64_t chance) const;
@@ -79,6 +81,7 @@ private:
         Duration rtt{0};
         std::int32_t weight = full_weight;  // as last judged
         bool up = true;
+        bool came_through = false;  // the last packet whose fate is known
     };
     static_assert(sizeof(Path) == 64);
     // For a path that is down.
@@ -96,6 +99,7 @@ private:
     void weigh(std::uint16_t index);
     void set_weight(std::uint16_t index, std::int32_t weight);
     std::uint32_t ups() const;
+    bool has_doubtful() const;
     bool has_proven() const;
 
     std::vector<Path> paths_;

@@ -121,7 +121,7 @@ bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
         return false;
     }
     run.allowed = std::min(run.allowed, pace);
-    if (sender.run_left == 0 || (repairs && !sender.paths.proven(sender.run_path))) {
+    if (sender.run_left == 0 || (repairs && sender.paths.doubtful(sender.run_path))) {
         const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed(), repairs);
         sender.run_path = choice.path;
         sender.run_left = choice.single ? 1 : config_.run_packets;
