@@ -227,7 +227,7 @@ TEST_CASE("dlcp: a link that goes down and comes back delays its flows and loses
     world.simulation->add_fault(up);
     CHECK(world.run());
     check_exact(world);
-    // Others carry on: nobody waits for the link. The flow that lost half of its paths ends after 2.0 ms; after 4.3 if its
+    // Others carry on: nobody waits for the link. The flow that lost half of its paths ends after 1.7 ms; after 4.3 if its
     // repairs went to paths of which nothing is known, too.
     for (std::uint32_t f = 0; f < 16; ++f) CHECK(world.result(f).delivered_ps < up.at_ps);
 }
