@@ -55,7 +55,9 @@ def test_each_level_answers_before_the_next(tmp_path: Path) -> None:
 
 def test_the_memory_level_ends_at_its_bound(tmp_path: Path) -> None:
     def plain(sample: tuple[int, torch.Tensor]) -> list[float]:
-        return sample[1].tolist()  # of one size: a pickled tensor has its storage's address in it, of some digits
+        return sample[
+            1
+        ].tolist()  # of one size: a pickled tensor has its storage's address in it, of some digits
 
     dataset = FarDataset(10, tmp_path / "reads")
     whole = DataCache(dataset, decode=plain)
