@@ -145,6 +145,6 @@ class ServedJob:
     def close(self) -> None:
         """Frees everything. Peers learn that the cores are gone. Again: nothing."""
         for number in list(self.groups):
-            self.close_group(number, 0.0)
+            self.close_group(number, 0.0, orderly=False)
         for core in self.cores:
             core.close()

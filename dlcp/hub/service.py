@@ -67,6 +67,7 @@ class HubService(Closeable):
         self._streams: set[socket.socket] = set()
         # Of them those that have proved nothing, the oldest first.
         self._strangers: dict[socket.socket, None] = {}
+        self._serving: set[threading.Thread] = set()
         self._closed = False
         self._ending = threading.Event()
         try:
@@ -104,12 +105,17 @@ class HubService(Closeable):
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for job in jobs:  # before ranks lose their connections, so that they hear of it from the cores
+            job.close()
         for stream in streams:
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
-        for job in jobs:
-            job.close()
         self._thread.join()
+        # A thread that is still in native code when the interpreter ends would end the process by a signal.
+        with self._lock:
+            serving = list(self._serving)
+        for thread in serving:
+            thread.join(_HANDSHAKE_TIMEOUT_S)
 
     # ---- connections ----
 
@@ -158,6 +164,8 @@ class HubService(Closeable):
         stream.close()
 
     def _serve(self, stream: socket.socket, peer: str) -> None:
+        with self._lock:
+            self._serving.add(threading.current_thread())
         try:
             stream.settimeout(_HANDSHAKE_TIMEOUT_S)
             control, name = Control.accept(stream, self._keys.get, _HANDSHAKE_TIMEOUT_S)
@@ -173,6 +181,8 @@ class HubService(Closeable):
             logger.exception("hub: the connection with %s has ended", peer)
         finally:
             self._forget(stream)
+            with self._lock:
+                self._serving.discard(threading.current_thread())
 
     def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""
