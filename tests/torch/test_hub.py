@@ -12,22 +12,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.errors import HubError
-from dlcp.hub.service import HubService
 from tests.torch import ranks
-
-MIB = 1 << 20
+from tests.torch.hub import MIB, environment_of_hub
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    key = bytes(range(32))
-    path = tmp_path_factory.mktemp("hub") / "key"
-    path.touch(0o600)
-    path.write_text(key.hex())
-    with HubService(
-        "127.0.0.1", 0, {"job": key}, cores=2, memory_bytes=256 * MIB, job_memory_bytes=64 * MIB
-    ) as hub:
-        yield {"DLCP_HUB": hub.address, "DLCP_KEY_FILE": str(path), "DLCP_HUB_BYTES_MIN": "1"}
+    with environment_of_hub(tmp_path_factory.mktemp("hub"), memory_bytes=256 * MIB) as found:
+        yield found | {"DLCP_HUB_BYTES_MIN": "1"}
 
 
 def train(steps: int = 3) -> tuple[list[bytes], bool]:

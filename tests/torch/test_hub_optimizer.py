@@ -12,31 +12,20 @@ from torch import nn
 
 import dlcp.torch
 from dlcp.errors import ArgumentError
-from dlcp.hub.service import HubService
 from dlcp.torch.vml import vml_square_root
 from tests.torch import ranks
+from tests.torch.hub import MIB, environment_of_hub
 
-MIB = 1 << 20
 STEPS = 100
 Parameters = list[nn.Parameter]
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    key = bytes(range(32))
-    path = tmp_path_factory.mktemp("hub") / "key"
-    path.touch(0o600)
-    path.write_text(key.hex())
-    with HubService(
-        "127.0.0.1",
-        0,
-        {"job": key},
-        cores=2,
-        memory_bytes=64 * MIB,
-        job_memory_bytes=16 * MIB,
-        vml_square_root=vml_square_root(),
-    ) as hub:
-        yield {"DLCP_HUB": hub.address, "DLCP_KEY_FILE": str(path)}
+    with environment_of_hub(
+        tmp_path_factory.mktemp("hub"), memory_bytes=64 * MIB, root=vml_square_root()
+    ) as found:
+        yield found
 
 
 def comparable() -> list[str]:
