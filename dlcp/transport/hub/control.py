@@ -122,7 +122,8 @@ class Control:
         if answer is None:
             # A hub that cannot read a request ends the connection: what it would say would have the wrong key too.
             raise ControlError(
-                "it has ended the connection: its key of the job is another one, or it is stopping"
+                "it has ended the connection: its key of the job is another one (compare key_file here with --keys"
+                " there), or it is stopping; its log says which"
             )
         if "refusal" in answer:
             raise HubError(str(answer["refusal"]))
@@ -164,7 +165,9 @@ def _receive(
         return None
     (length,) = _HEAD.unpack(head)
     if length > bytes_max:
-        raise ControlError(f"it announces a text of {length} bytes; accepted: up to {bytes_max}")
+        raise ControlError(
+            f"it announces a text of {length} bytes; accepted: up to {bytes_max}. Is it dlcp that speaks there?"
+        )
     return _read(stream, length, end_s=end_s)
 
 
