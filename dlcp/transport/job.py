@@ -8,19 +8,15 @@ different keys. The incarnation enters all keys: ranks refuse the packets of a r
 the job, whatever key and number it has. With allow_unauthenticated and without a key of one's own, packets carry no
 tag.
 
-Starting costs each rank three keys of the store, whatever the size of the job. A rank reads another's card, and names
-it to the endpoint, when it first needs that peer. It then also reads the cards of the group's first few dozen members,
-so that errors can name them.
-
-Keys of the store begin with an incarnation: which restart of the launcher this is, and how many jobs this rank has
-started on the store before. So the same ranks may start again on the same store and do not read old values.
+A start is over when all ranks have come (meeting.py). A rank reads another's card, and names it to the endpoint, when
+it first needs that peer. It then also reads the cards of the group's first few dozen members, so that errors can name
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 import threading
@@ -40,6 +36,7 @@ from dlcp.transport.hub.client import HubClient, places_of
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.job_record import JobRecord
 from dlcp.transport.logger import RankLogger
+from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
 from dlcp.transport.settings import Settings
@@ -70,14 +67,13 @@ _METRICS_PORTS = 256
 class Job(Closeable):
     """This rank's membership of a run: one endpoint, the job key, the addresses of all. Open until close().
 
-    `store`: the same for all ranks, empty or used by earlier jobs of the same ranks; `rank` of `size`.
+    `store`: the same for all ranks, empty or used by earlier jobs, of any size; `rank` of `size`.
     `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name.
     `timeout_s`: bounds every wait for another rank's entry in the store, and operations that bring no timeout.
     `toward`: a host on the network to use, such as the store's; decides the interface where settings do not.
-    `incarnation`: which restart of the launcher this is, equal on all ranks; None: what torchrun says, if it does.
 
-    Blocks for rank 0's entry. Raises JobError: another version, key or job number, or a loopback address among hosts;
-    StoreTimeoutError: rank 0 did not come; what Endpoint raises, and what the store raises.
+    Blocks until all ranks have come. Raises JobError: another version, key or job number, or a loopback address among
+    hosts; StoreTimeoutError: ranks did not come; what Endpoint raises, and what the store raises.
     """
 
     def __init__(
@@ -89,7 +85,6 @@ class Job(Closeable):
         settings: Settings | None = None,
         timeout_s: float = 1800.0,
         toward: str | None = None,
-        incarnation: str | None = None,
         **changes: Any,
     ) -> None:
         size = checks.integer("size", size, 1, SIZE_MAX)
@@ -111,11 +106,6 @@ class Job(Closeable):
         """How long to wait for another rank, seconds."""
         self.traffic_class_min = 0
         """No operation of a group leaves in a lower class, but for groups in the background. May be changed."""
-        if incarnation is None:
-            incarnation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        # A job of one rank needs no store.
-        start = store.add(f"dlcp/{incarnation}/starts/{rank}", 1) if size > 1 else 1
-        self._store: Store = PrefixStore(f"dlcp/{incarnation}.{start}", store)
         self._lock = threading.Lock()
         self._cards: dict[int, RankCard] = {}
         self._connected: set[int] = {rank}
@@ -123,46 +113,32 @@ class Job(Closeable):
         self._released: list[int] = []
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         self._closed = False
+        self.metrics_server: PrometheusServer | None = None
+        """Where Prometheus reads the metrics; None unless the setting metrics_port asks for it."""
+        meeting = Meeting(store, rank, size, timeout_s)
         try:
             given = Settings.load(**changes) if settings is None else settings.replace(**changes)
-            place, interface = _choose_place(given, toward)
-            record = self._agree(given)
-            self.settings = for_collectives(record.apply(given).replace(**place))
-            """What the endpoint was opened with, job key and number included."""
-            self.key_is_drawn = record.mode == "drawn"
-            """Whether rank 0 drew the job key, so that nobody outside the job can have it."""
-            self.incarnation = record.incarnation
-            """Drawn anew at each start of the job, 64 bits; see JobRecord."""
-            self.endpoint = Endpoint(
-                rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
-            )
-            """This rank's endpoint; its rank is the rank in the job."""
+            place = _choose_place(given, toward)
+            while not self._take_part(meeting, given, *place):
+                self._leave()
         except errors.DlcpError as error:
-            self._refuse(str(error))
+            self._leave()
+            if size > 1:
+                # Whatever the store raises now says less than this error.
+                with contextlib.suppress(Exception):
+                    meeting.refuse(RankCard.of_this_process(rank, "", "", str(error)))
             raise
-        self.card = RankCard.of_this_process(rank, self.endpoint.address, interface, hub=self.settings.hub)
-        """The card that this rank published in the store."""
+        self._store = meeting.store
         self._cards[rank] = self.card
         path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
             rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
         )
         """The last operations of this rank in all its groups."""
-        self.metrics = Metrics(self)
-        """This rank's metrics."""
-        try:
-            self.metrics_server = _serve_metrics(self.metrics, self.settings)
-            """Where Prometheus reads them; None unless the setting metrics_port asks for it."""
-        except errors.DlcpError as error:
-            self.endpoint.close()
-            self._refuse(str(error))
-            raise
         # Before the endpoint's own at the interpreter's end, since made after it.
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
         self.hub_client = HubClient(self)
         """This rank's connections to hubs."""
-        if size > 1:
-            self._store.set(f"rank/{rank}", self.card.to_json())
         RankLogger(rank).info("%s", self._describe_start())
 
     def __repr__(self) -> str:
@@ -196,7 +172,7 @@ class Job(Closeable):
         card = RankCard.from_json(wait_for(self._store, f"rank/{rank}", timeout_s, what), rank)
         check_versions(self.card, card)
         if card.refusal:
-            raise errors.JobError(f"{card.describe()} did not start: {card.refusal}")
+            raise refusal_of(card)
         check_reach(self.card, card)
         self._cards[rank] = card
         return card
@@ -325,20 +301,60 @@ class Job(Closeable):
 
     # ---- helpers ----
 
-    def _agree(self, given: Settings) -> JobRecord:
-        """The job's record: rank 0 makes it, other ranks read it from the store."""
+    def _take_part(
+        self, meeting: Meeting, given: Settings, place: dict[str, str | None], interface: str | None
+    ) -> bool:
+        """Opens what the newest start of the job asks for, and waits for all ranks. False: there is a newer one."""
+        record = self._agree(meeting, given)
+        self.settings = for_collectives(record.apply(given).replace(**place))
+        """What the endpoint was opened with, job key and number included."""
+        self.key_is_drawn = record.mode == "drawn"
+        """Whether rank 0 drew the job key, so that nobody outside the job can have it."""
+        self.incarnation = record.incarnation
+        """Drawn anew at each start of the job, 64 bits; see JobRecord."""
+        self.endpoint = Endpoint(
+            self.rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
+        )
+        """This rank's endpoint; its rank is the rank in the job."""
+        self.card = RankCard.of_this_process(
+            self.rank, self.endpoint.address, interface, hub=self.settings.hub
+        )
+        """The card that this rank published in the store."""
+        self.metrics = Metrics(self)
+        """This rank's metrics."""
+        self.metrics_server = _serve_metrics(self.metrics, self.settings)
+        return self.size == 1 or meeting.arrive(self.card)
+
+    def _leave(self) -> None:
+        """Closes what `_take_part` opened."""
+        if self.metrics_server is not None:
+            self.metrics_server.close()
+            self.metrics_server = None
+        if (endpoint := self.__dict__.pop("endpoint", None)) is not None:
+            endpoint.close()
+
+    def _agree(self, meeting: Meeting, given: Settings) -> JobRecord:
+        """The record of the newest start: rank 0 makes it, other ranks read it from the store."""
         if self.rank == 0:
+            if self.size > 1:
+                meeting.begin()
             record = JobRecord.draw(given, self.size)
             if self.size > 1:
-                self._store.set("job", record.to_json())
+                meeting.store.set("job", record.to_json())
             return record
-        what = "rank 0's entry (rank 0 is not started, or died while starting)"
-        record = JobRecord.from_json(wait_for(self._store, "job", self.timeout_s, what))
-        check_versions(
-            RankCard.of_this_process(self.rank, "", ""), RankCard.from_json(record.card.encode(), 0)
-        )
-        record.check_rank(given, self.rank, self.size)
-        return record
+        while True:
+            text = meeting.find()
+            try:
+                record = JobRecord.from_json(text)
+                check_versions(
+                    RankCard.of_this_process(self.rank, "", ""), RankCard.from_json(record.card.encode(), 0)
+                )
+                record.check_rank(given, self.rank, self.size)
+            except errors.JobError:
+                if not meeting.superseded(STALE_S):
+                    raise
+            else:
+                return record
 
     def _describe_start(self) -> str:
         """Logs what runs, where, over which driver, and how it is protected."""
@@ -352,17 +368,6 @@ class Job(Closeable):
             f" {settings.network_driver}, {shared} memory with ranks of this host; packets are"
             f" {'encrypted' if settings.encrypt else key}{served}"
         )
-
-    def _refuse(self, reason: str) -> None:
-        """Publishes why this rank does not start, for ranks that wait for it. Errors of the store are ignored."""
-        if self.size == 1:
-            return
-        with contextlib.suppress(Exception):
-            self._store.set(
-                f"rank/{self.rank}", RankCard.of_this_process(self.rank, "", "", reason).to_json()
-            )
-            if self.rank == 0 and not self._store.check(["job"]):
-                self._store.set("job", json.dumps({"refusal": reason}))
 
     def _members(self, given: Sequence[int] | None) -> tuple[int, ...]:
         if given is None:

@@ -23,8 +23,8 @@ from urllib.parse import quote
 from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
 
 # Between looks at a key, doubling: short for the ranks that start together, rare enough for hundreds that wait long.
-_POLL_S_MIN = 0.5e-3
-_POLL_S_MAX = 50e-3
+POLL_S_MIN = 0.5e-3
+POLL_S_MAX = 50e-3
 # Longest file name that every file system takes.
 _NAME_BYTES_MAX = 200
 
@@ -51,13 +51,13 @@ def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
     `what`: what it is and who sets it, for the error. Raises StoreTimeoutError, and what the store raises.
     """
     deadline = time.monotonic() + timeout_s
-    pause_s = _POLL_S_MIN
+    pause_s = POLL_S_MIN
     while not store.check([key]):
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise StoreTimeoutError(f"{what} was not in the store after {timeout_s:g} s (key {key!r})")
         time.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _POLL_S_MAX)
+        pause_s = min(2 * pause_s, POLL_S_MAX)
     return store.get(key)
 
 
@@ -140,7 +140,7 @@ class FileStore:
     def get(self, key: str) -> bytes:
         """The value of a key; blocks until it is set. Raises StoreTimeoutError."""
         deadline = time.monotonic() + self._timeout_s
-        pause_s = _POLL_S_MIN
+        pause_s = POLL_S_MIN
         while True:
             with contextlib.suppress(FileNotFoundError):
                 return self._file(key).read_bytes()
@@ -149,7 +149,7 @@ class FileStore:
                     f"key {key!r} was not set in {self._folder} within {self._timeout_s:g} s"
                 )
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _POLL_S_MAX)
+            pause_s = min(2 * pause_s, POLL_S_MAX)
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter and returns the sum."""
