@@ -49,7 +49,7 @@ class CallbackPool:
             if not closed:
                 self._tasks.put(task)
         if closed:
-            _run_logged(task)
+            run_logged(task)
 
     def _run(self) -> None:
         while True:
@@ -65,7 +65,7 @@ class CallbackPool:
                 return
             if task is None:
                 return
-            _run_logged(task)
+            run_logged(task)
             # Drop the last task while this thread idles: it may keep tensors alive.
             del task
             with self._lock:
@@ -84,7 +84,8 @@ class CallbackPool:
                 thread.join(max(0.0, end_s - time.monotonic()))
 
 
-def _run_logged(task: Callable[[], None]) -> None:
+def run_logged(task: Callable[[], None]) -> None:
+    """Runs it; its exceptions are logged."""
     try:
         task()
     except Exception:

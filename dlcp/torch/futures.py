@@ -4,7 +4,8 @@ A callback may wait for a collective that it started. It must not block the thre
 each callback runs on a thread of the callback pool.
 
 All ranks must start collectives in one order. Callbacks run when their future completes, beside the main thread and in
-an order that differs from rank to rank. Therefore
+an order that differs from rank to rank; one that is registered on a complete future runs at once, as torch documents.
+Therefore
 
 - each callback gets a ticket. Tickets follow the order in which the program registers callbacks; a callback that
   another callback registers has the same ticket as that one;
@@ -12,8 +13,9 @@ an order that differs from rank to rank. Therefore
 - it runs on a communicator for callbacks (process_group.py), whose collectives are numbered apart from the main
   thread's.
 
-Callbacks that start no collective never wait for one another. A callback must not wait for a collective that a later
-callback starts: that is a deadlock.
+Callbacks of sends and receives, which may stay pending for as long as a program likes, have a line of tickets and a
+communicator of their own, so that they hold up one another alone. Callbacks that start no collective never wait. A
+callback must not wait for a collective that a later one starts: the error at the timeout names what is waited for.
 
 When Python completes a torch future with an exception, C++ code such as DDP's reducer takes the exception for the
 tensor that it expects. So a failed future here has a Failure as its value, which raises the error at any use: Python
@@ -28,56 +30,78 @@ from typing import Any, NoReturn
 
 import torch
 
+from dlcp.errors import CollectiveTimeoutError
 from dlcp.torch import cuda
-from dlcp.torch.callbacks import pool
+from dlcp.torch.callbacks import pool, run_logged
 
 
-class Tickets:
+class Line:
     """The order of callbacks in this process: one for all groups, since a callback may use any group."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """Of the communicator for what the callbacks start."""
         self._changed = threading.Condition()
         self._next = 0
-        # The number of callbacks that have not returned, by ticket; in the order of tickets.
-        self._open: dict[int, int] = {}
-        self._mine = threading.local()
+        # The number of callbacks that have not returned, and whose they are, by ticket; in the order of tickets.
+        self._open: dict[int, tuple[int, str]] = {}
 
-    @property
-    def current(self) -> int | None:
-        """The ticket of the callback that this thread runs, if it does."""
-        return getattr(self._mine, "ticket", None)
-
-    def enter(self) -> int:
+    def enter(self, what: str) -> int:
         """The ticket of a callback registered now: a new one, or that of the callback that registers it."""
         with self._changed:
-            ticket = self.current
-            if ticket is None:
+            if (running := _running()) is not None and running[0] is self:
+                ticket = running[1]
+            else:
                 ticket = self._next
                 self._next += 1
-            self._open[ticket] = self._open.get(ticket, 0) + 1
+            count, known = self._open.get(ticket, (0, what))
+            self._open[ticket] = count + 1, known
             return ticket
 
     def run(self, ticket: int, callback: Callable[[], None]) -> None:
         """Runs a callback under its ticket on this thread, and gives the ticket back."""
-        before, self._mine.ticket = self.current, ticket
+        before, _mine.running = _running(), (self, ticket)
         try:
             callback()
         finally:
-            self._mine.ticket = before
+            _mine.running = before
             with self._changed:
-                self._open[ticket] -= 1
-                if self._open[ticket] == 0:
+                count, what = self._open[ticket]
+                self._open[ticket] = count - 1, what
+                if count == 1:
                     del self._open[ticket]
                     self._changed.notify_all()
 
-    def wait_turn(self) -> None:
-        """In a callback: blocks until those with earlier tickets have returned."""
-        ticket = self.current
+    def wait_turn(self, timeout_s: float) -> None:
+        """In a callback: blocks until those with earlier tickets have returned. Raises CollectiveTimeoutError."""
+        running = _running()
+        assert running is not None
         with self._changed:
-            self._changed.wait_for(lambda: next(iter(self._open)) == ticket)
+            if not self._changed.wait_for(
+                lambda: next(iter(self._open)) == running[1], min(timeout_s, _LONGEST_S)
+            ):
+                raise CollectiveTimeoutError(
+                    f"a collective that a callback starts was not begun after {timeout_s:g} s (timeout): the"
+                    f" callback of {next(iter(self._open.values()))[1]} was registered before and has not returned"
+                )
 
 
-tickets = Tickets()
+collectives_line = Line("callbacks")
+messages_line = Line("callbacks of messages")
+_mine = threading.local()
+# Longer waits are none: a thread cannot be asked to wait for ever.
+_LONGEST_S = threading.TIMEOUT_MAX
+
+
+def _running() -> tuple[Line, int] | None:
+    """The line and the ticket of the callback that this thread runs, if it does."""
+    return getattr(_mine, "running", None)
+
+
+def line_of_callback() -> Line | None:
+    """The line of the callback that this thread runs; None: it runs none."""
+    running = _running()
+    return None if running is None else running[0]
 
 
 class Failure:
@@ -108,13 +132,18 @@ class Failure:
 class CollectiveFuture(torch.futures.Future[Any]):
     """A future of a collective, or of a callback of one. On CUDA the streams that wait for it are ordered after it."""
 
-    def __init__(self, devices: Sequence[torch.device] = ()) -> None:
+    def __init__(
+        self, devices: Sequence[torch.device] = (), what: str = "a collective", line: Line = collectives_line
+    ) -> None:
+        """`what`: for errors, whose future it is. `line`: of the tickets of its callbacks."""
         super().__init__(devices=list(devices))
         self._on = devices
+        self._what = what
+        self._line = line
 
     def then(self, callback: Callable[[Any], Any]) -> CollectiveFuture:
-        """The future of `callback(self)`, which runs after this one is complete, on a thread of its own."""
-        child = CollectiveFuture(self._on)
+        """The future of `callback(self)`. That runs at once if this one is complete, else later on another thread."""
+        child = CollectiveFuture(self._on, self._what, self._line)
 
         def run() -> None:
             # Completed under the callback's ticket, and so are the child's own callbacks.
@@ -124,7 +153,7 @@ class CollectiveFuture(torch.futures.Future[Any]):
         return child
 
     def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
-        """Runs `callback(self)` after this one is complete, on a thread of its own. What it raises is logged."""
+        """Runs `callback(self)` as `then` does. What it raises is logged."""
         self._run_later(lambda: callback(self))
 
     def wait(self) -> Any:
@@ -136,7 +165,9 @@ class CollectiveFuture(torch.futures.Future[Any]):
         return _unpacked(super().value())
 
     def complete(self, work: Callable[[], Any]) -> None:
-        """Completes the future with what `work()` returns, or with the error that it raises."""
+        """Completes the future with what `work()` returns, or with the error that it raises. Again: nothing."""
+        if self.done():
+            return
         try:
             value = work()
         except BaseException as error:
@@ -152,7 +183,7 @@ class CollectiveFuture(torch.futures.Future[Any]):
         self.set_result(Failure(result))
 
     def _run_later(self, task: Callable[[], None]) -> None:
-        ticket = tickets.enter()
+        ticket = self._line.enter(self._what)
 
         def on_streams() -> None:
             with cuda.on_streams_of(self._on):
@@ -162,8 +193,14 @@ class CollectiveFuture(torch.futures.Future[Any]):
                     super(CollectiveFuture, self).wait()
                 task()
 
-        # The ticket is returned even if the streams fail: later callbacks wait for it.
-        super().add_done_callback(lambda _: pool.submit(lambda: tickets.run(ticket, on_streams)))
+        def run() -> None:
+            # The ticket is returned even if the streams fail: later callbacks wait for it.
+            self._line.run(ticket, on_streams)
+
+        if self.done():
+            run_logged(run)
+        else:
+            super().add_done_callback(lambda _: pool.submit(run))
 
 
 def _unpacked(value: Any) -> Any:

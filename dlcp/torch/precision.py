@@ -239,7 +239,7 @@ def _work(
     work = CollectiveWork(operations, result, _Finish(finish))
     if async_op:
         # The result is there even if nobody waits.
-        work.get_future()
+        work.settle_when_over()
         return work
     work.wait()
     return None

@@ -25,12 +25,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import DebugLevel, PrefixStore, Store, get_debug_level
 
 from dlcp.errors import DlcpError
-from dlcp.torch import checks, dynamo, profiling
+from dlcp.torch import checks, dynamo, futures, patches, profiling
 from dlcp.torch import work as work_module
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.barriers import monitored_barrier
 from dlcp.torch.failures import for_torch
-from dlcp.torch.futures import tickets
 from dlcp.torch.gradient import scope
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
@@ -38,8 +37,10 @@ from dlcp.torch.self_messages import SelfMessages
 from dlcp.torch.tensors import (
     CopyBack,
     apart,
+    apart_from_others,
     as_real,
     data_type,
+    distinct,
     is_share,
     parts,
     readable,
@@ -186,6 +187,7 @@ class ProcessGroup(dist.ProcessGroup):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
             return self._sparse_reducer().all_reduce(tensors[0], _op_of(opts), opts)
+        distinct(tensors, "all_reduce")
         if (marked := self._marked_calls()) is not None:
             work = marked.all_reduce(self, tensors, opts)
             if work is not None:
@@ -194,6 +196,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> CollectiveWork:
         """As allreduce of each tensor; small ones are reduced as one."""
+        distinct(tensors, "all_reduce")
         if (marked := self._marked_calls()) is not None:
             work = marked.all_reduce(self, tensors, opts)
             if work is not None:
@@ -220,7 +223,7 @@ class ProcessGroup(dist.ProcessGroup):
             operands.append((memory, data_type(memory.dtype, op, name), self._agree_reduced(tensor)))
         # Every tensor was checked before the first is sent.
         operations: list[Operation] = []
-        sums = self._switch_sums if tickets.current is None else None
+        sums = self._switch_sums if futures.line_of_callback() is None else None
         for memory, dtype, agree in operands:
             starting = self.starting(name, opts, memory)
             if sums is not None and sums.takes(memory, op, factor):
@@ -295,6 +298,7 @@ class ProcessGroup(dist.ProcessGroup):
             work = marked.reduce_scatter(self, outputs, inputs, opts)
             if work is not None:
                 return work
+        distinct(outputs, name)
         for output, source in zip(outputs, inputs, strict=True):
             memory = writable(as_real(output, op, name), name, back)
             whole = readable(as_real(source, op, name), name)
@@ -303,7 +307,10 @@ class ProcessGroup(dist.ProcessGroup):
                 whole = apart(whole, memory)
             operands.append((memory, whole, data_type(memory.dtype, op, name), _complex_type(output)))
         operations: list[Operation] = []
-        for memory, whole, dtype, agree in operands:
+        wholes = apart_from_others(
+            [whole for _, whole, *_ in operands], [[memory] for memory, *_ in operands]
+        )
+        for (memory, _, dtype, agree), whole in zip(operands, wholes, strict=True):
             with self.starting(name, opts, (memory, whole)) as (communicator, call):
                 operations.append(
                     communicator.reduce_scatter(
@@ -322,6 +329,7 @@ class ProcessGroup(dist.ProcessGroup):
         back = CopyBack()
         here = root == self._rank
         memories = [readable(tensor, name) if here else writable(tensor, name, back) for tensor in tensors]
+        distinct(tensors, name)
         operations: list[Operation] = []
         for memory in memories:
             with self.starting(name, opts, memory) as (communicator, call):
@@ -363,8 +371,10 @@ class ProcessGroup(dist.ProcessGroup):
             for memory in memories:
                 own = apart(own, memory, memories[self._rank])
             operands.append((memories, own))
+        distinct(list(itertools.chain(*outputs)), name)
         operations: list[Operation] = []
-        for memories, own in operands:
+        owns = apart_from_others([own for _, own in operands], [memories for memories, _ in operands])
+        for (memories, _), own in zip(operands, owns, strict=True):
             with self.starting(name, opts, (memories, own)) as (communicator, call):
                 targets = [span(memory) for memory in memories]
                 operations.append(
@@ -389,8 +399,10 @@ class ProcessGroup(dist.ProcessGroup):
             if not is_share(own, memory, self._rank):
                 own = apart(own, memory)
             operands.append((memory, own))
+        distinct(outputs, name)
         operations: list[Operation] = []
-        for memory, own in operands:
+        owns = apart_from_others([own for _, own in operands], [[memory] for memory, _ in operands])
+        for (memory, _), own in zip(operands, owns, strict=True):
             with self.starting(name, opts, (memory, own)) as (communicator, call):
                 operations.append(
                     communicator.all_gather(span(memory), span(own), agree=self._agree(own), **call)
@@ -412,6 +424,7 @@ class ProcessGroup(dist.ProcessGroup):
             for index, tensor in enumerate(received):
                 checks.same_count(tensor, source.numel(), name, f"outputs[{index}]")
             memories = [writable(tensor, name, back) for tensor in received]
+            distinct(received, name)
         own = readable(source, name)
         if memories is not None:
             for memory in memories:
@@ -458,6 +471,7 @@ class ProcessGroup(dist.ProcessGroup):
         checks.same_count(outputs[self._rank], inputs[self._rank].numel(), name, f"outputs[{self._rank}]")
         back = CopyBack()
         memories = [writable(tensor, name, back) for tensor in outputs]
+        distinct(outputs, name)
         sources = [readable(tensor, name) for tensor in inputs]
         for memory in memories:
             sources = [apart(source, memory) for source in sources]
@@ -570,6 +584,9 @@ class ProcessGroup(dist.ProcessGroup):
         group.setGroupName(name)
         group.setGroupDesc(group_desc or "")
         return group
+
+    # The name that C++ asks for. Its own would be a crash: it takes for granted that there is a Backend.
+    splitGroup = split_group  # noqa: N815
 
     def merge_remote_group(self, *_: Any, **__: Any) -> NoReturn:
         """Raises NotImplementedError: the ranks of a job are known when it starts."""
@@ -715,8 +732,9 @@ class ProcessGroup(dist.ProcessGroup):
     def numbering(self, on: Communicator | None = None) -> Communicator:
         """The communicator that numbers a collective which starts now: see `starting`. May block in a callback."""
         communicator = on or self.communicator
-        if communicator is self.communicator and tickets.current is not None:
-            communicator = self._communicator_of_callbacks()
+        if communicator is self.communicator and (line := futures.line_of_callback()) is not None:
+            line.wait_turn(communicator.timeout_s)
+            communicator = self.private_communicator(line.name)
         return communicator
 
     def _starting_message(self, operation: str, keep: object) -> _Start[MessageKeywords]:
@@ -725,11 +743,6 @@ class ProcessGroup(dist.ProcessGroup):
         if self._traffic_class is not None:
             call["traffic_class"] = self._traffic_class
         return _Start(self.communicator, call, operation, keep)
-
-    def _communicator_of_callbacks(self) -> Communicator:
-        """For collectives that a future's callback starts. Blocks until it is the callback's turn (futures.py)."""
-        tickets.wait_turn()
-        return self.private_communicator("callbacks")
 
     def private_communicator(self, name: str, ranks: Sequence[int] | None = None) -> Communicator:
         """A communicator of the group's ranks for one purpose: its collectives are numbered apart.
@@ -782,7 +795,7 @@ class ProcessGroup(dist.ProcessGroup):
         work = CollectiveWork(operations, result, back)
         if back and (opts is None or opts.asyncOp):
             # Copies the results back even if no caller waits, or one waits only for the group's next barrier.
-            work.get_future()
+            work.settle_when_over()
         return work
 
     def _open_switch_sums(self) -> SwitchSums | None:
@@ -820,4 +833,5 @@ def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
 
+patches.install(ProcessGroup)
 dynamo.skip(sys.modules[__name__], work_module)

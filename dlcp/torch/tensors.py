@@ -18,6 +18,7 @@ import torch
 from dlcp.torch import cuda
 from dlcp.transport import element
 from dlcp.transport.communicator import DataType, Reduction, Span
+from dlcp.transport.span import overlap_of
 
 RedOpType: Any = torch.distributed.ReduceOp.RedOpType
 
@@ -150,6 +151,63 @@ def apart(source: torch.Tensor, memory: torch.Tensor, place: torch.Tensor | None
     if place is not None and start == place.data_ptr() and source.nbytes == place.nbytes:
         return source
     return source.clone()
+
+
+def apart_from_others(
+    sources: Sequence[torch.Tensor], filled: Sequence[Sequence[torch.Tensor]]
+) -> list[torch.Tensor]:
+    """For several collectives at once: each source, or a copy where it overlaps what another of them fills."""
+    result = list(sources)
+    for own, memories in enumerate(filled):
+        for other in range(len(result)):
+            if other != own:
+                for memory in memories:
+                    result[other] = apart(result[other], memory)
+    return result
+
+
+def distinct(tensors: Sequence[torch.Tensor], what: str) -> None:
+    """For tensors that one call fills. Raises ValueError: two of them share memory, so one place has two results."""
+    if len(tensors) < 2:
+        return
+    # What has no memory of its own is refused elsewhere.
+    plain = {place: tensor for place, tensor in enumerate(tensors) if type(tensor) in _PLAIN_TYPES}
+    for device in {tensor.device for tensor in plain.values()}:
+        places = [place for place, tensor in plain.items() if tensor.device == device]
+        extents = [_extent(tensors[place]) for place in places]
+        shared = overlap_of(extents)
+        # Columns of one matrix lie between each other without sharing anything.
+        if shared is None or not _meet(
+            [(tensors[place], at) for place, (at, _) in zip(places, extents, strict=True)]
+        ):
+            continue
+        first, second = (places[one] for one in shared)
+        raise ValueError(
+            f"{what}: tensors {first} and {second} share memory, and both are to be filled; accepted: tensors apart "
+            "from each other, as of empty_like()"
+        )
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's elements begin, and how many bytes on they end."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), (last + 1) * tensor.itemsize
+
+
+def _meet(tensors: Sequence[tuple[torch.Tensor, int]]) -> bool:
+    """Whether a byte belongs to two of the tensors, each given with its address. Marks them all."""
+    if all(tensor.is_contiguous() for tensor, _ in tensors):
+        return True
+    begin = min(at for tensor, at in tensors if tensor.numel())
+    end = max(sum(_extent(tensor)) for tensor, _ in tensors)
+    marks = torch.zeros(end - begin, dtype=torch.uint8)
+    for tensor, at in tensors:
+        if tensor.numel():
+            strides = [stride * tensor.itemsize for stride in tensor.stride()]
+            marks.as_strided((*tensor.shape, tensor.itemsize), (*strides, 1), at - begin).add_(1)
+    return int(marks.max()) > 1
 
 
 def is_share(part: torch.Tensor, whole: torch.Tensor, rank: int) -> bool:

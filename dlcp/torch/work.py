@@ -1,11 +1,11 @@
 """torch's Work and Future over the transport's operations: what the caller of a collective holds.
 
-A work is settled once, by the first of these: a waiting caller, is_completed(), or the thread that completes its
-future. Settling looks for the first error and copies staged results back; only then does anybody see
-the work as over. Futures are completed on the callback pool, never on the thread that drives the transport.
+A work is settled once, by the first of these: a waiting caller, is_completed(), or the callback pool after the last
+operation. Settling looks for the first error, copies staged results back and completes the future; only then does
+anybody see the work as over. So a future is complete when wait() has returned.
 
-From Python only `wait` and `get_future` are reached by torch's C++ code (reducer, functional collectives); the others
-are for Python callers.
+torch's C++ (reducer, functional collectives, its registry of works) reaches `wait` and `get_future`, the only ones that
+it looks up in Python. What it is given from Python it keeps without the Python half: see work_in_cpp.py.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dlcp.errors import DlcpError
-from dlcp.torch import profiling
+from dlcp.torch import profiling, work_in_cpp
 from dlcp.torch.callbacks import pool
 from dlcp.torch.failures import for_torch
-from dlcp.torch.futures import CollectiveFuture
+from dlcp.torch.futures import CollectiveFuture, Line, collectives_line, messages_line
 from dlcp.torch.local_operation import LocalOperation
 from dlcp.torch.tensors import CopyBack
 from dlcp.transport.communicator import Work
@@ -41,8 +42,9 @@ class CollectiveWork(dist.Work):
         # The future's completion may come back here on the same thread once the callback pool is closed.
         self._lock = threading.RLock()
         self._settled = False
-        self._error: DlcpError | None = None
+        self._error: Exception | None = None
         self._future: CollectiveFuture | None = None
+        work_in_cpp.register(self, result)
 
     # --- what C++ calls too ---------------------------------------------------------------------------------
 
@@ -72,10 +74,19 @@ class CollectiveWork(dist.Work):
         return True
 
     def get_future(self) -> CollectiveFuture:
-        """A future of the list of result tensors."""
+        """A future of the list of result tensors; complete if the work is over."""
         with self._lock:
             if self._future is None:
-                self._future = self._open_future()
+                devices = {tensor.device for tensor in self._result if tensor.is_cuda}
+                self._future = CollectiveFuture(
+                    sorted(devices, key=str) if devices else (), *self._callbacks_of()
+                )
+                if self._settled:
+                    self._future.complete(self._outcome)
+                elif self._over():
+                    self._settle()
+                else:
+                    self.when_over(self._settle)
             return self._future
 
     # --- what Python calls ----------------------------------------------------------------------------------
@@ -90,7 +101,7 @@ class CollectiveWork(dist.Work):
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
 
-    def exception(self) -> DlcpError | None:
+    def exception(self) -> Exception | None:
         return self._error if self.is_completed() else None
 
     def result(self) -> list[torch.Tensor]:
@@ -114,6 +125,15 @@ class CollectiveWork(dist.Work):
 
     _source_rank = source_rank
 
+    def boxed(self) -> Any:
+        """For TorchScript: this work as an object of C++."""
+        return work_in_cpp.whole(self).boxed()
+
+    def _callbacks_of(self) -> tuple[str, Line]:
+        """Whose callbacks those of the future are, and their line."""
+        operation = self._operations[0].operation if self._operations else "a collective of nothing"
+        return operation, messages_line if operation in ("send", "receive") else collectives_line
+
     # --- settling ---------------------------------------------------------------------------------
 
     def _wait_for_operations(self, timeout: timedelta | None) -> None:
@@ -129,25 +149,27 @@ class CollectiveWork(dist.Work):
         return self._settled or all(operation.done() for operation in self._operations)
 
     def _settle(self) -> None:
-        """Error and results, once; every operation is over."""
+        """Error, results and future, once; every operation is over."""
         with self._lock:
             if self._settled:
                 return
-            for operation in self._operations:
-                if (error := operation.exception()) is not None:
-                    self._error = for_torch(error)
-                    break
-            else:
-                if self._back:
-                    self._back.run()
+            try:
+                for operation in self._operations:
+                    if (error := operation.exception()) is not None:
+                        self._error = for_torch(error)
+                        break
+                else:
+                    if self._back:
+                        self._back.run()
+            except Exception as error:
+                self._error = error
+            if self._future is not None:
+                self._future.complete(self._outcome)
             self._settled = True
 
-    def _open_future(self) -> CollectiveFuture:
-        """Makes the future, completed at the end of the last operation. Called with the lock held."""
-        devices = {tensor.device for tensor in self._result if tensor.is_cuda}
-        future = CollectiveFuture(sorted(devices, key=str) if devices else ())
-        self.when_over(lambda: future.complete(self._outcome))
-        return future
+    def settle_when_over(self) -> None:
+        """Has the results there even if nobody waits."""
+        self.when_over(self._settle)
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Has `call` called on the callback pool at the end of the last operation."""
@@ -163,8 +185,7 @@ class CollectiveWork(dist.Work):
             pool.submit(call)
 
     def _outcome(self) -> list[torch.Tensor]:
-        """The results, when all operations are over. Raises the error."""
-        self._settle()
+        """The results of a work that is over. Raises the error."""
         if self._error is not None:
             raise self._error
         return self._result

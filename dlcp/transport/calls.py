@@ -16,7 +16,7 @@ from dlcp.checks import integer, is_integer, refusal
 from dlcp.transport.coded import codec_traits
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
 from dlcp.transport.schedule_memory import even_parts
-from dlcp.transport.span import Span
+from dlcp.transport.span import Span, overlap_of
 
 Lengths = int | Sequence[int]
 """Bytes of memory that is split evenly among the chunks, or of each chunk."""
@@ -313,6 +313,11 @@ class Calls:
             if len(parts) != self._size:
                 raise errors.ArgumentError(
                     f"{name} has {len(parts)} parts; accepted: one per rank, {self._size}"
+                )
+            # What is filled from several ranks and sent on to others would be wrong there too.
+            if name == "outputs" and (shared := overlap_of(parts)):
+                raise errors.ArgumentError(
+                    f"outputs {shared[0]} and {shared[1]} share memory; accepted: outputs apart from each other"
                 )
             return parts
         nbytes = memory[1]

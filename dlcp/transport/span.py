@@ -6,6 +6,8 @@ remembers whose memory it is, and an operation keeps that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,3 +75,12 @@ class _OwnedSpan(Span):
     def part(self, at: int, nbytes: int) -> Span:
         """`nbytes` of it from byte `at` on, with the same owner."""
         return self.at(self.address + at, nbytes, self.owner)
+
+
+def overlap_of(spans: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """The places of two of these that share memory, the first one first; None: no two do."""
+    order = sorted(
+        (address, address + nbytes, place) for place, (address, nbytes) in enumerate(spans) if nbytes
+    )
+    found = next(((one[2], other[2]) for one, other in pairwise(order) if other[0] < one[1]), None)
+    return found and (min(found), max(found))

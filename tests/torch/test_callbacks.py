@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from dlcp.errors import CollectiveTimeoutError
 from dlcp.torch.callbacks import CallbackPool
-from dlcp.torch.futures import CollectiveFuture, Failure, Tickets
+from dlcp.torch.futures import CollectiveFuture, Failure, Line, line_of_callback
 
 # How long a test waits for what happens at once; long, since it only passes when something is wrong.
 LIMIT_S = 30.0
@@ -86,41 +87,49 @@ def test_a_task_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_callbacks_take_their_turn_in_the_order_of_registration() -> None:
-    tickets = Tickets()
-    first, second = tickets.enter(), tickets.enter()
+    line = Line("callbacks")
+    first, second = line.enter("one"), line.enter("one")
     order: list[str] = []
     started = threading.Event()
 
     def later() -> None:
         started.set()
-        tickets.wait_turn()
+        line.wait_turn(LIMIT_S)
         order.append("second")
 
-    thread = threading.Thread(target=lambda: tickets.run(second, later))
+    thread = threading.Thread(target=lambda: line.run(second, later))
     thread.start()
     assert started.wait(LIMIT_S)
-    tickets.run(first, lambda: order.append("first"))
+    line.run(first, lambda: order.append("first"))
     thread.join(LIMIT_S)
     assert order == ["first", "second"]
 
 
+def test_error_of_a_turn_that_does_not_come_names_the_callback() -> None:
+    line = Line("callbacks")
+    line.enter("receive")
+    ticket = line.enter("all_reduce")
+    with pytest.raises(CollectiveTimeoutError, match="the callback of receive was registered before"):
+        line.run(ticket, lambda: line.wait_turn(0.01))
+
+
 def test_what_a_callback_registers_has_its_ticket() -> None:
-    tickets = Tickets()
-    ticket, after = tickets.enter(), tickets.enter()
+    line = Line("callbacks")
+    ticket, after = line.enter("one"), line.enter("one")
     inner: list[int] = []
-    tickets.run(ticket, lambda: inner.append(tickets.enter()))
+    line.run(ticket, lambda: inner.append(line.enter("one")))
     assert inner == [ticket]
     # Still to run: whoever comes after waits for it.
-    waiting = threading.Thread(target=lambda: tickets.run(after, tickets.wait_turn))
+    waiting = threading.Thread(target=lambda: line.run(after, lambda: line.wait_turn(LIMIT_S)))
     waiting.start()
     assert waiting.is_alive()
-    tickets.run(ticket, tickets.wait_turn)
+    line.run(ticket, lambda: line.wait_turn(LIMIT_S))
     waiting.join(LIMIT_S)
     assert not waiting.is_alive()
-    assert tickets.current is None
+    assert line_of_callback() is None
 
 
-def test_callbacks_run_on_other_threads_whether_the_future_is_complete_or_not() -> None:
+def test_callbacks_of_a_complete_future_run_at_once_and_others_on_a_thread_of_their_own() -> None:
     for early in (True, False):
         future = CollectiveFuture()
         if not early:
@@ -129,7 +138,7 @@ def test_callbacks_run_on_other_threads_whether_the_future_is_complete_or_not() 
         if early:
             future.set_result([torch.ones(1)])
         thread, value = child.wait()
-        assert thread != threading.get_ident()
+        assert (thread == threading.get_ident()) is not early
         assert value[0].item() == 1.0
 
 

@@ -158,5 +158,9 @@ class GradientWork(CollectiveWork):
         (result,) = self._result
         future = CollectiveFuture([result.device] if result.is_cuda else ())
 
-        self.when_over(lambda: future.complete(lambda: self._outcome()[0]))
+        def complete() -> None:
+            self._settle()
+            future.complete(lambda: self._outcome()[0])
+
+        self.when_over(complete)
         return future

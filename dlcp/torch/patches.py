@@ -1,0 +1,40 @@
+"""The two functions of torch that dlcp replaces, each by one that does the same for all other groups and works.
+
+tests/torch/test_cpp_virtuals.py says which functions there are that torch does not let a group in Python override.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
+
+from dlcp.torch.work_in_cpp import whole
+
+
+def install(group_type: type[dist.ProcessGroup]) -> None:
+    """Replaces them. `group_type`: of dlcp's groups."""
+    keep_work = c10d.Reducer._set_forward_pass_work_handle
+    set_timeout = distributed_c10d._set_pg_timeout
+
+    # Under Join the reducer waits for a work that Python has let go of by then.
+    @functools.wraps(keep_work)
+    def keep_whole_work(reducer: c10d.Reducer, work: dist.Work, *arguments: Any) -> None:
+        is_of_python = type(work).__module__ != c10d.Work.__module__
+        keep_work(reducer, whole(work) if is_of_python else work, *arguments)
+
+    # torch asks for ProcessGroupGloo and ProcessGroupNCCL by type, and only warns of others.
+    @functools.wraps(set_timeout)
+    def set_any_timeout(timeout: timedelta, group: dist.ProcessGroup | None = None) -> None:
+        given = group or distributed_c10d._get_default_group()
+        if isinstance(given, group_type):
+            given.set_timeout(timeout)
+        else:
+            set_timeout(timeout, group)
+
+    c10d.Reducer._set_forward_pass_work_handle = keep_whole_work
+    distributed_c10d._set_pg_timeout = set_any_timeout
