@@ -8,17 +8,16 @@ of the default size, 1 GB on some machines (kernel.org, admin-guide/mm/hugetlbpa
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import time
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+
+from dlcp import own_files
 
 PLACE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
 LOCK = Path("/tmp/dlcp-huge-pages.lock")
 PATIENCE_S = 600.0
 """For others to give back theirs."""
-_LOOK_S = 0.05
 
 
 @contextlib.contextmanager
@@ -29,7 +28,9 @@ def reserve(count: int, *, place: Path = PLACE, lock: Path = LOCK) -> Iterator[s
     """
     with contextlib.ExitStack() as exits:
         try:
-            _wait_for_turn(exits.enter_context(lock.open("w")), lock)
+            # Only root makes pages, so another user's lock is a trap.
+            held = exits.enter_context(os.fdopen(own_files.open_file(lock, os.O_RDWR | os.O_CREAT)))
+            own_files.lock(held.fileno(), PATIENCE_S)
             made = _add(max(0, count - free(place)), place)
         except OSError as error:
             yield f"no pages of 2 MB: {error}"
@@ -43,18 +44,6 @@ def free(place: Path = PLACE) -> int:
     """Pages that nobody uses; 0 where the kernel has none of this size."""
     file = place / "free_hugepages"
     return int(file.read_text()) if file.exists() else 0
-
-
-def _wait_for_turn(file: IO[str], lock: Path) -> None:
-    """Raises OSError after PATIENCE_S."""
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end_s:
-                raise TimeoutError(f"another process has had {lock} for {PATIENCE_S:.0f} s") from None
-            time.sleep(_LOOK_S)
 
 
 def _add(count: int, place: Path) -> int:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 
 from dlcp.errors import ArgumentError
 
@@ -85,6 +87,13 @@ def text(
     if not isinstance(value, str) or not (value or empty):
         raise error(refusal(name, value, accepted))
     return value
+
+
+def folder(name: str, value: object) -> Path:
+    """`value`, which is the path of a folder, there or not: a str that is not empty, or a PathLike."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ArgumentError(refusal(name, value, "the path of a folder"))
+    return Path(value)
 
 
 def choice(

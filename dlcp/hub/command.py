@@ -15,10 +15,13 @@ import threading
 from collections.abc import Sequence
 
 from dlcp.arguments import Parser
+from dlcp.checks import integer
 from dlcp.errors import ArgumentError
-from dlcp.hub.keys import read_keys, readable_by_others
+from dlcp.hub.keys import read_keys, warnings_of
 from dlcp.hub.service import HubService
 from dlcp.signals import handled
+from dlcp.transport.hub.client import CORES_MAX
+from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
 
 logger = logging.getLogger("dlcp")
@@ -56,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--memory-max",
         type=_bytes,
-        default=_half_of_memory(),
+        default=_memory_of_host() // 2,
         metavar="BYTES",
         help="of all jobs together: 8G, 512M (default: half of this host's)",
     )
@@ -81,10 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     host, port = options.bind
     keys = read_keys(options.keys)
-    if readable_by_others(options.keys):
-        print(f"dlcp hub: others can read {options.keys}: chmod 600 it", file=sys.stderr)
     changes = {} if options.ports is None else {"port_range": options.ports}
     settings = Settings.load(log_level=os.environ.get("DLCP_LOG_LEVEL", "info"), **changes)
+    cores = integer("--cores", options.cores, 1, CORES_MAX)
+    least = 2 * KEY_BYTES * cores  # so that a key of two workers finds room at each core
+    memory_max = integer("--memory-max", options.memory_max, least, _memory_of_host())
+    job_memory = options.job_memory or max(least, memory_max // 4)
+    job_memory = integer("--job-memory", job_memory, least, memory_max)
+    jobs = min(len(keys), memory_max // job_memory)
+    if options.ports and len(settings.ports) < cores * jobs:
+        raise ArgumentError(
+            f"--ports has {len(settings.ports)} ports; accepted: at least {cores * jobs}, --cores for each job"
+        )
     ended = threading.Event()
     with (
         handled(lambda *_: ended.set(), signal.SIGINT, signal.SIGTERM),
@@ -92,13 +103,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             host,
             port,
             keys,
-            cores=options.cores,
-            memory_bytes=options.memory_max,
-            job_memory_bytes=options.job_memory or max(1, options.memory_max // 4),
+            cores=cores,
+            memory_bytes=memory_max,
+            job_memory_bytes=job_memory,
             settings=settings,
             vml_square_root=_torch_root() if options.roots == "torch" else None,
         ) as service,
     ):
+        for warning in warnings_of(options.keys, keys):
+            print(f"dlcp hub: {warning}", file=sys.stderr)
         print(f"ready: hub at {service.address} for jobs {', '.join(keys)}", flush=True)
         ended.wait()
     return 0
@@ -130,9 +143,9 @@ def _bytes(text: str) -> int:
     return int(found[1]) * _FACTORS[found[2].lower()]
 
 
-def _half_of_memory() -> int:
+def _memory_of_host() -> int:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError) as error:
         raise ArgumentError(
             f"this host does not say how much memory it has ({error}); give --memory-max"

@@ -8,24 +8,30 @@ Memory is bounded: a collective that does not fit waits until an earlier one is 
 held meanwhile, as of any rank that is behind. With one rack it cannot wait for ever, since a collective that has
 started needs nothing of the core but what its workers send unasked. Cores of several racks need each other's sums:
 where memory is short and they have begun with different collectives, the time of these ends it.
+
+What waits is an announcement and no more, and no more of them than a worker may have messages under way. Of plans those
+used last are kept, as far as a part of the memory goes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 
 from dlcp.hub.core_group import CoreGroup
+from dlcp.transport.element import DataType
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.hub.announcement import Announcement
-from dlcp.transport.hub.plan import KeyPlan, core_bytes
+from dlcp.transport.hub.plan import KeyPlan, Shape, core_bytes, key_plan
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.settings import Settings
 
 # What is kept for later collectives is at most this part of a core's memory.
 _KEPT_PART = 4
+# And plans at most this part.
+_PLANS_PART = 8
 
 
 @dataclass(slots=True)
@@ -34,7 +40,6 @@ class _Waiting:
 
     group: CoreGroup
     said: Announcement
-    plan: KeyPlan
     nbytes: int
 
 
@@ -63,6 +68,10 @@ class Core:
         self._used_bytes = 0
         self._kept_bytes = 0
         self._held_bytes = 0
+        self._plans: OrderedDict[tuple[Shape, int, int, DataType], KeyPlan] = OrderedDict()
+        self._plans_bytes = 0
+        self.waiting_max = settings.max_messages_per_peer
+        """How many announcements may wait, here and at a group for its other workers."""
         self._waiting: deque[_Waiting] = deque()
         self._starting = False
         self._peers: set[int] = set()
@@ -81,14 +90,30 @@ class Core:
         self.endpoint.connect(rank, address, wait=False)
 
     def start(self, group: CoreGroup, said: Announcement) -> None:
-        """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it."""
-        plan = group.plan(said)
-        nbytes = core_bytes(group.shape, group.rack, plan.sizes)
+        """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it, or too many wait."""
+        nbytes = core_bytes(group.shape, group.rack, self._plan(group, said).sizes)
         if nbytes > self.memory_bytes:
             raise ValueError(f"{said.nbytes} bytes need {nbytes} at a core, which has {self.memory_bytes}")
         with self._lock:
-            self._waiting.append(_Waiting(group, said, plan, nbytes))
+            if len(self._waiting) >= self.waiting_max:
+                raise ValueError(f"{self.waiting_max} wait for memory already")
+            self._waiting.append(_Waiting(group, said, nbytes))
         self._start_waiting()
+
+    def _plan(self, group: CoreGroup, said: Announcement) -> KeyPlan:
+        """What this core does with such a buffer."""
+        key = group.shape, group.rank, said.nbytes, said.type
+        with self._lock:
+            if (plan := self._plans.get(key)) is not None:
+                self._plans.move_to_end(key)
+                return plan
+        plan = key_plan(*key)
+        with self._lock:
+            if self._plans.setdefault(key, plan) is plan:
+                self._plans_bytes += plan.nbytes
+            while self._plans_bytes > self.memory_bytes // _PLANS_PART:
+                self._plans_bytes -= self._plans.popitem(last=False)[1].nbytes
+        return plan
 
     def _start_waiting(self) -> None:
         """Starts what there is memory for, in order. Called while it runs, as by what is over at once: nothing."""
@@ -104,7 +129,9 @@ class Core:
                     f" {room} beside weights"
                 )
                 self._over(first.nbytes)
-            elif not first.group.run(first.said, first.plan, partial(self._over, first.nbytes)):
+                continue
+            plan = self._plan(first.group, first.said)
+            if not first.group.run(first.said, plan, partial(self._over, first.nbytes)):
                 self._over(first.nbytes)
 
     def _next(self) -> _Waiting | None:

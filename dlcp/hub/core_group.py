@@ -15,15 +15,12 @@ from dlcp import _native
 from dlcp.hub.memory import Memory, Weights
 from dlcp.transport.call_options import CallOptions
 from dlcp.transport.hub.announcement import Announcement, Kind
-from dlcp.transport.hub.plan import KeyPlan, Shape, key_plan
+from dlcp.transport.hub.plan import KeyPlan, Shape
 
 if TYPE_CHECKING:
     from dlcp.hub.core import Core
 
 logger = logging.getLogger("dlcp")
-
-# Plans kept per group: sizes and types of its buffers.
-_PLANS_MAX = 256
 
 
 class WatchedOperation:
@@ -51,7 +48,6 @@ class CoreGroup:
         """In the group."""
         self.rack = (own - shape.workers) // shape.cores
         self.number = number
-        self._plans: dict[tuple[int, _native.DataType], KeyPlan] = {}
         self._free: dict[tuple[int, ...], list[Memory]] = {}
         self._weights: dict[int, Weights] = {}
         self._lock = threading.Lock()
@@ -68,17 +64,6 @@ class CoreGroup:
     def runtime(self) -> _native.Runtime:
         """The core's."""
         return self.core.endpoint.runtime
-
-    def plan(self, said: Announcement) -> KeyPlan:
-        """What this core does with such a buffer."""
-        key = (said.nbytes, said.type)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = key_plan(self.shape, self.rank, said.nbytes, said.type)
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = plan
-        return plan
 
     def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None]) -> bool:
         """Starts a collective; `when_over` is called once its memory is free. False: the group is closed or failed."""

@@ -107,6 +107,8 @@ class ServedGroup:
                 self._announced.pop(said.sequence, None)
             else:
                 self._announced[said.sequence] = count
+                if len(self._announced) > (most := self.cores[0].core.waiting_max):
+                    raise ValueError(f"{most} of its workers' wait for other workers already")
         if count == 1:
             for group in self.cores:
                 group.core.start(group, said)

@@ -25,6 +25,8 @@ from dlcp.transport.settings import Settings
 GRACE_S = 5.0
 # Of a group that its first member closes in good order: how long other ranks may still need what is under way.
 _CLOSE_S = 5.0
+# Open at a time in one job: each takes some memory.
+_GROUPS_MAX = 1024
 
 
 class ServedJob:
@@ -51,7 +53,9 @@ class ServedJob:
             raise HubError(f"ranks from {self._first_rank} on are none for a hub of a job of {self._size}")
         self._lock = threading.Lock()
         self.ranks: set[int] = set()
-        """Those with a connection."""
+        """Those with a connection, or whose groups are still being closed."""
+        self.gone: set[int] = set()
+        """Of them those without one."""
         self.groups: dict[int, tuple[int, ServedGroup]] = {}
         """By number: the rank that opened it, and the group."""
         own = for_collectives(settings.replace(key=key, key_file=None, job=self._job, encrypt=self._encrypt))
@@ -66,6 +70,11 @@ class ServedJob:
             self.close()
             raise
         self._grace_s = own.peer_timeout_s + GRACE_S
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no rank of it has a connection."""
+        return self.ranks <= self.gone
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Raises HubError: another job's rank, or one that is connected already; JobError: another version."""
@@ -121,6 +130,8 @@ class ServedJob:
         with self._lock:
             if number in self.groups:
                 raise HubError(f"group {number} of job {self.name!r} is open already")
+            if len(self.groups) >= _GROUPS_MAX:
+                raise HubError(f"job {self.name!r} has {_GROUPS_MAX} groups open here; accepted: no more")
             try:
                 group = ServedGroup(number, str(request["name"]), shape, workers + cores, own, listeners[0])
             except ValueError as error:
@@ -130,9 +141,11 @@ class ServedJob:
     def close_group(self, number: int, timeout_s: float = _CLOSE_S, *, orderly: bool = True) -> None:
         """Closes a group, as ServedGroup.close says. One that is not there: nothing."""
         with self._lock:
-            found = self.groups.pop(number, None)
+            found = self.groups.get(number)
         if found is not None:
             found[1].close(timeout_s, orderly=orderly)
+            with self._lock:  # not before: close() ends what waits here
+                self.groups.pop(number, None)
 
     def close_groups_of(self, rank: int, *, orderly: bool) -> None:
         """Closes the groups of a rank that has left, in good order or not. Blocks for what is under way in them."""

@@ -7,12 +7,12 @@ join these jobs, so it should belong to the hub's user alone.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from dlcp.errors import ArgumentError
+from dlcp.transport.key_warnings import file_warnings, key_fault
 from dlcp.transport.setting_rules import KEY_BYTES
 
 
@@ -44,6 +44,10 @@ def read_keys(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     return MappingProxyType(found)
 
 
-def readable_by_others(path: str | os.PathLike[str]) -> bool:
-    """Whether other users can read the file."""
-    return bool(Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+def warnings_of(path: str | os.PathLike[str], keys: Mapping[str, bytes]) -> list[str]:
+    """What speaks against the file and its keys, as of a rank's: a sentence each."""
+    faults = {name: fault for name, key in keys.items() if (fault := key_fault(key))}
+    anew = "draw another: head -c 32 /dev/urandom | xxd -p -c 64"
+    return file_warnings(Path(path)) + [
+        f"the key of job {name!r} {fault}; {anew}" for name, fault in faults.items()
+    ]

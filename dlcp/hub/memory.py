@@ -8,6 +8,9 @@ from dlcp import _native
 from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.span import Span
 
+# What Python has of one beside its bytes.
+_OBJECT_BYTES = 1024
+
 
 class Memory:
     """Memory for the keys of one collective, each on cache lines of its own."""
@@ -19,8 +22,8 @@ class Memory:
             places.append(at)
             at += -(-size // 64) * 64
         self.sizes = sizes
-        self.nbytes = at + 64
-        self._array = np.empty(self.nbytes, np.uint8)
+        self._array = np.empty(at + 64, np.uint8)
+        self.nbytes = self._array.nbytes + _OBJECT_BYTES
         start = -(-self._array.ctypes.data // 64) * 64
         self.spans = [Span(start + place, size) for place, size in zip(places, sizes, strict=True)]
 

@@ -2,7 +2,10 @@
 
 A job is here while one of its ranks has a connection. A rank that leaves without a word leaves its groups open for a
 while, so that the ranks that wait for it learn from the cores who is missing; then the job and its memory are gone, and
-no other job has noticed.
+no other job has noticed. One of the same name that comes meanwhile and finds no memory has its place at once.
+
+The first job of a name has a place, unless the file of keys has more names than there is memory for: a further job of a
+name takes what is left beside a place for each name that has no job here.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import contextlib
 import logging
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +36,8 @@ STRANGERS_MAX = 256
 _HANDSHAKE_TIMEOUT_S = 10.0
 # Until a connection is accepted after the host could not: it may lack descriptors or threads.
 _ACCEPT_PAUSE_S = 0.2
+# Log lines about strangers, of whom there may be any number: so many in any so long.
+_NOTES_MAX, _NOTES_S = 20, 60.0
 # What reading a request raises that is none: something is missing, or of another type.
 _MALFORMED = (KeyError, TypeError, ValueError)
 
@@ -68,6 +75,7 @@ class HubService(Closeable):
         # Of them those that have proved nothing, the oldest first.
         self._strangers: dict[socket.socket, None] = {}
         self._serving: set[threading.Thread] = set()
+        self._noted_s: deque[float] = deque()
         self._closed = False
         self._ending = threading.Event()
         try:
@@ -130,7 +138,7 @@ class HubService(Closeable):
                 self._ending.wait(_ACCEPT_PAUSE_S)
                 continue
             if not self._admit(stream):
-                logger.warning("hub: %s is refused: %d ranks are connected", peer[0], CONNECTIONS_MAX)
+                self._note(f"hub: {peer[0]} is refused: {CONNECTIONS_MAX} ranks are connected")
                 stream.close()
                 continue
             thread = threading.Thread(
@@ -166,23 +174,37 @@ class HubService(Closeable):
     def _serve(self, stream: socket.socket, peer: str) -> None:
         with self._lock:
             self._serving.add(threading.current_thread())
+        proved = False
         try:
             stream.settimeout(_HANDSHAKE_TIMEOUT_S)
             control, name = Control.accept(stream, self._keys.get, _HANDSHAKE_TIMEOUT_S)
             request = control.receive()
+            proved = request is not None
             with self._lock:
                 self._strangers.pop(stream, None)
             if request is not None:
                 self._serve_rank(control, name, request)
         except (OSError, ControlError) as error:
             if not self._closed:
-                logger.warning("hub: the connection with %s has ended: %s", peer, error)
+                tell = logger.warning if proved else self._note
+                tell(f"hub: the connection with {peer} has ended: {error}")
         except Exception:
             logger.exception("hub: the connection with %s has ended", peer)
         finally:
             self._forget(stream)
             with self._lock:
                 self._serving.discard(threading.current_thread())
+
+    def _note(self, line: str) -> None:
+        """A line about a stranger, unless there were many lately."""
+        now_s = time.monotonic()
+        with self._lock:
+            while self._noted_s and self._noted_s[0] < now_s - _NOTES_S:
+                self._noted_s.popleft()
+            if len(self._noted_s) >= _NOTES_MAX:
+                return
+            self._noted_s.append(now_s)
+        logger.warning(line)
 
     def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""
@@ -236,17 +258,22 @@ class HubService(Closeable):
 
     def _join(self, name: str, request: Mapping[str, Any]) -> ServedJob:
         """The job of a rank that joins; made for its first one. Raises HubError, JobError, what Endpoint raises."""
+        for ending in self._replaced(name, int(request["incarnation"], 16)):
+            logger.info("hub: job %r, whose ranks have gone, gives its place to the next of its name", name)
+            ending.close()
         with self._lock:
             if request.get("do") != "join" or self._closed:
                 raise HubError("it is stopping" if self._closed else "a rank joins before anything else")
             identity = name, int(request["incarnation"], 16)
             job = self._jobs.get(identity)
             if job is None:
-                taken = sum(other.memory_bytes for other in self._jobs.values())
-                if taken + self._job_memory_bytes > self._memory_bytes:
+                if not self._has_room(name):
+                    own = sum(there == name for there, _ in self._jobs)
                     raise HubError(
-                        f"it has no memory left: {len(self._jobs)} jobs have {taken} of {self._memory_bytes} bytes, and"
-                        f" a job takes {self._job_memory_bytes} (dlcp hub --memory-max, --job-memory)"
+                        f"it has no memory left: {len(self._jobs)} jobs have {self._job_memory_bytes} of"
+                        f" {self._memory_bytes} bytes each, {own} of them named {name!r}, and the first job of each"
+                        " name comes before a further one; end earlier starts of this job, or give the hub more (dlcp"
+                        " hub --memory-max, --job-memory)"
                     )
                 job = ServedJob(
                     name,
@@ -269,11 +296,28 @@ class HubService(Closeable):
             job.ranks.add(int(request["rank"]))
             return job
 
+    def _has_room(self, name: str) -> bool:
+        """Whether another job of the name may come. With the lock held."""
+        here = {there for there, _ in self._jobs}
+        absent = len(self._keys.keys() - here) if name in here else 1
+        return (len(self._jobs) + absent + (name in here)) * self._job_memory_bytes <= self._memory_bytes
+
+    def _replaced(self, name: str, incarnation: int) -> list[ServedJob]:
+        """Takes out those jobs of the name that are ending, if a new one finds no room beside them."""
+        with self._lock:
+            if (name, incarnation) in self._jobs or self._has_room(name):
+                return []
+            ending = [one for one, job in self._jobs.items() if one[0] == name and job.is_ending]
+            return [self._jobs.pop(one) for one in ending]
+
     def _leave(self, job: ServedJob, rank: int, *, orderly: bool) -> None:
+        with self._lock:
+            job.gone.add(rank)
         if not self._closed:
             job.close_groups_of(rank, orderly=orderly)
         with self._lock:
             job.ranks.discard(rank)
+            job.gone.discard(rank)
             if job.ranks:
                 return
             known = self._jobs.pop((job.name, job.incarnation), None)

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 from dlcp.lab import namespaces
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError, Fault
+from dlcp.own_files import folder_fault
 
 DEFAULT_NAME = "lab"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -45,13 +45,8 @@ def private_root() -> Path:
     """`root()`, made if it is missing. FabricError: another user owns it or may write to it."""
     folder = root()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()  # not stat(): a link may lead to a folder of ours that holds no labs
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise FabricError(
-            f"{folder} is not a folder of this user (uid {os.geteuid()}); remove it, or set XDG_RUNTIME_DIR"
-        )
-    if found.st_mode & 0o022:
-        raise FabricError(f"other users may write to {folder}, so what is in it is not used; remove it")
+    if fault := folder_fault(folder):
+        raise FabricError(f"{fault} (XDG_RUNTIME_DIR)")
     return folder
 
 

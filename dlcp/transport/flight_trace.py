@@ -15,13 +15,13 @@ import contextlib
 import math
 import os
 import pickle
-import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp import __version__, _native
+from dlcp.own_files import folder_fault
 
 if TYPE_CHECKING:
     from dlcp.transport.flight_recorder import Entry, RecordedGroup
@@ -100,8 +100,7 @@ def own_folder(folder: Path) -> Path:
     """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    status = folder.lstat()  # a link is somebody's trap
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+    if folder_fault(folder) is None:
         return folder
     return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
 

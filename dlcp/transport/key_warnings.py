@@ -20,12 +20,21 @@ def key_warnings(settings: Settings) -> list[str]:
     if settings.key_file is None or key is None:
         return []
     path = Path(settings.key_file)
-    found = []
+    fault = key_fault(key)
     anew = f"write 32 random bytes there: head -c 32 /dev/urandom > {path}"
+    return [*([f"the key in {path} {fault}; {anew}"] if fault else []), *file_warnings(path)]
+
+
+def key_fault(key: bytes) -> str | None:
+    """Why a key is no secret: what it "is" or "has"; None: it may be one."""
     if len(set(key)) < _DIFFERENT_BYTES_MIN:
-        found.append(f"the key in {path} has only {len(set(key))} different bytes and can be guessed; {anew}")
-    elif _PRINTABLE.issuperset(key):
-        found.append(f"the key in {path} is a text of 32 characters and may be guessed; {anew}")
+        return f"has only {len(set(key))} different bytes and can be guessed"
+    return "is a text of 32 characters and may be guessed" if _PRINTABLE.issuperset(key) else None
+
+
+def file_warnings(path: Path) -> list[str]:
+    """Who else can read or change a file of keys, a sentence for each."""
+    found = []
     with contextlib.suppress(OSError):
         status = path.stat()
         if status.st_mode & 0o077:

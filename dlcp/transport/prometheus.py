@@ -3,13 +3,15 @@
 The server runs only if the settings ask for it, and listens on loopback by default. It has no protection: any client
 that reaches the port can read the metrics, which contain addresses, names of groups and counts, but no data. `/metrics`
 is the text (exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Each client has a thread, at
-most _CLIENTS_MAX of them, and two seconds for its request; then, or when the server closes, its connection is cut.
+most _CLIENTS_MAX of them, and two seconds for its request, of which _HEAD_BYTES_MAX are read; then, or when the server
+closes, its connection is cut.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -32,6 +34,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _REQUEST_S = 2.0
 # Connections at a time: Prometheus, its replica and a person or two. One more replaces the oldest.
 _CLIENTS_MAX = 16
+# Of a request's line and headers: what comes after them is not read.
+_HEAD_BYTES_MAX = 8192
 # How soon the server notices a stop, or a request whose time is up.
 _POLL_S = 0.2
 
@@ -387,10 +391,26 @@ class _Server(ThreadingHTTPServer):
         """A client that disconnects is not an error."""
 
 
+class _Head(io.BufferedReader):
+    """The bytes of a request up to the bound, and then its end."""
+
+    left = _HEAD_BYTES_MAX
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """As the base class does, within the bound."""
+        line = super().readline(self.left if size is None or size < 0 else min(size, self.left))
+        self.left -= len(line)
+        return line
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "dlcp"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _Head(self.rfile.detach())
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

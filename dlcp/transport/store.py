@@ -9,7 +9,6 @@ store's own blocking `get` often holds a lock and delays signals. A store carrie
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from dlcp import checks, own_files
 from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
 
 # Between looks at a key, doubling: short for the ranks that start together, rare enough for hundreds that wait long.
@@ -119,9 +119,7 @@ class FileStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], timeout_s: float = 300.0) -> None:
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            raise ArgumentError(f"path is {path!r}; accepted: the path of a folder")
-        self._folder = Path(path)
+        self._folder = checks.folder("path", path)
         self._timeout_s = timeout_s
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,7 +170,10 @@ class FileStore:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with (self._folder / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                own_files.lock(file.fileno(), self._timeout_s)
+            except TimeoutError as error:
+                raise StoreTimeoutError(f"{file.name}: {error.strerror}") from None
             yield
 
 

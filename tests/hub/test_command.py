@@ -8,7 +8,7 @@ import pytest
 
 from dlcp.cli import main
 from dlcp.errors import ArgumentError
-from dlcp.hub.keys import read_keys
+from dlcp.hub.keys import read_keys, warnings_of
 
 KEY = bytes(range(32)).hex()
 
@@ -19,6 +19,16 @@ def keys(tmp_path: Path) -> Path:
     path.touch(0o600)
     path.write_text(f"# jobs\n\njob {KEY}\nother {'ab' * 32}  # as well\n")
     return path
+
+
+def test_keys_that_can_be_guessed_and_their_file_are_named(keys: Path) -> None:
+    keys.chmod(0o640)
+    mode, guessed = warnings_of(keys, read_keys(keys))
+    assert "is open to other users (mode 640); chmod 600" in mode
+    assert (
+        "the key of job 'other' has only 1 different bytes and can be guessed; draw another: head -c"
+        in guessed
+    )
 
 
 def test_the_file_of_keys_is_read(keys: Path) -> None:
@@ -51,8 +61,14 @@ def test_what_is_no_file_of_keys_is_refused_and_not_shown(tmp_path: Path, text: 
         ),
         (["--bind", "7100"], "is no place for a hub"),
         (["--bind", "127.0.0.1:0", "--memory-max", "lots"], "'lots' is no size; accepted: such as 512M"),
-        (["--bind", "127.0.0.1:0", "--cores", "0"], "cores is 0; accepted: an integer from 1 to 256"),
-        (["--bind", "127.0.0.1:0", "--memory-max", "1M", "--job-memory", "2M"], "memory_bytes is 2097152"),
+        (["--bind", "127.0.0.1:0", "--cores", "0"], "--cores is 0; accepted: an integer from 1 to 256"),
+        (["--bind", "127.0.0.1:0", "--memory-max", "1M", "--job-memory", "2M"], "--job-memory is 2097152"),
+        (["--bind", "127.0.0.1:0", "--memory-max", "1"], "--memory-max is 1; accepted: an integer from"),
+        (["--bind", "127.0.0.1:0", "--memory-max", "99999T"], "--memory-max is 109"),
+        (
+            ["--bind", "127.0.0.1:0", "--cores", "2", "--ports", "7-9"],
+            "--ports has 3 ports; accepted: at least 4",
+        ),
         (["--bind", "127.0.0.1:0", "--ports", "9-1"], "port_range"),
         (["--bind", "203.0.113.7:7100"], "the hub cannot listen at 203.0.113.7:7100"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -38,7 +39,7 @@ from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.hub.control import Control
 from dlcp.transport.hub.group import HubGroup
-from dlcp.transport.hub.plan import HubPlanner
+from dlcp.transport.hub.plan import HubPlan, HubPlanner
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.job import Job
 from dlcp.transport.rank_card import RankCard
@@ -56,8 +57,8 @@ MIB = 1 << 20
 @contextlib.contextmanager
 def service(cores: int = 2, **changes: Any) -> Iterator[HubService]:
     how = {"memory_bytes": 256 * MIB, "job_memory_bytes": 64 * MIB} | changes
-    lossy = {name: how.pop(name) for name in ("inject_loss_ratio", "shm", "peer_timeout_s") if name in how}
-    settings = Settings(**lossy)
+    of_cores = ("inject_loss_ratio", "shm", "peer_timeout_s", "max_messages_per_peer")
+    settings = Settings(**{name: how.pop(name) for name in of_cores if name in how})
     keys = {"job": KEY, "second": OTHER_KEY}
     with HubService("127.0.0.1", 0, keys, cores=cores, settings=settings, **how) as hub:
         yield hub
@@ -86,6 +87,17 @@ def reduced(
 ) -> bytes:
     group.all_reduce(Span.of(array), dtype, op, **how).wait()
     return array.tobytes()
+
+
+@contextlib.contextmanager
+def joined(hub: HubService, name: str, incarnation: int, **card: str) -> Iterator[None]:
+    """A connection of rank 0 of a job of its own."""
+    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
+        control = Control.connect(stream, {"job": KEY, "second": OTHER_KEY}[name], name)
+        request = {"do": "join", "rank": 0, "size": 1, "job": 1, "encrypt": False, "first_rank": 1}
+        card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | card
+        control.ask(request | {"incarnation": f"{incarnation:x}", "card": card})
+        yield
 
 
 # --- sums ---------------------------------------------------------------------------------------------------
@@ -432,6 +444,80 @@ def test_jobs_beyond_the_hubs_memory_are_refused() -> None:
             other.open()
 
 
+def test_one_name_leaves_memory_to_the_others() -> None:
+    with service(cores=1, memory_bytes=192 * MIB) as hub, contextlib.ExitStack() as stack:
+        for incarnation in (1, 2):
+            stack.enter_context(joined(hub, "job", incarnation))
+        with pytest.raises(
+            HubError, match="2 jobs have .* 2 of them named 'job', and the first job of each name"
+        ):
+            stack.enter_context(joined(hub, "job", 3))
+        stack.enter_context(joined(hub, "second", 1))
+        assert sorted(hub.jobs) == ["job", "job", "second"]
+
+
+def test_a_job_that_died_gives_its_place_to_its_next_start() -> None:
+    """Its groups are still open, for ranks that are left; another name does not get the place."""
+    with service(memory_bytes=64 * MIB, peer_timeout_s=PATIENCE_S) as hub, ranks_of(hub, 2) as dead:
+        dead.open()
+        dead.jobs[0].hub_client._joined[hub.address].control._stream.shutdown(socket.SHUT_RDWR)
+        (job,) = hub._jobs.values()
+        wait_until(lambda: job.is_ending, "the connection is still there")
+        with pytest.raises(HubError, match="it has no memory left"), joined(hub, "second", 1):
+            pass
+        with ranks_of(hub, 2) as world:
+            world.open()
+            assert hub.jobs == ["job"]
+            assert job not in hub._jobs.values()
+
+
+@pytest.mark.parametrize(
+    ("workers", "numel", "count", "said"),
+    [
+        (2, 100_000, 103, "100 wait for memory already"),
+        (1, 0, 101, "100 of its workers' wait for other workers"),
+    ],
+)
+def test_announcements_take_bounded_memory(workers: int, numel: int, count: int, said: str) -> None:
+    """Both workers announce sums of ever new sizes, of which two have room; or one of them does, alone."""
+    with (
+        service(cores=1, job_memory_bytes=2 * MIB, max_messages_per_peer=100) as hub,
+        ranks_of(hub, 2) as world,
+    ):
+        ends = [group.hub_group for group in world.open()]
+        ((_, group),) = next(iter(hub._jobs.values())).groups.values()
+        core = group.cores[0].core
+        for number, end in itertools.product(range(1, count + 1), ends[:workers]):
+            assert end is not None
+            data = Span.of(np.ones(numel + number, np.float32))
+            plan = end._plan(None, "", end._calls.all_reduce, data[1], DataType.f32, Reduction.SUM, False)
+            assert isinstance(plan, HubPlan)
+            end._announce(plan, 1000 + number, 0)
+            assert core._plans_bytes <= 2 * MIB // 8
+        wait_until(lambda: group.failed, "it goes on announcing")
+        assert said in str(group.cores[0].failure)
+
+
+def test_a_job_opens_a_bounded_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_job, "_GROUPS_MAX", 1)
+    with service() as hub, ranks_of(hub, 2) as world:
+        world.open()
+        with pytest.raises(HubError, match="job 'job' has 1 groups open here; accepted: no more"):
+            world.open()
+
+
+def test_strangers_cause_few_lines_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(served, "_NOTES_MAX", 3)
+    with service() as hub:
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stranger:
+                stranger.sendall(b"\0\0\0\2{}")
+                assert not stranger.recv(1)
+    assert caplog.text.count("a stranger says") == 3
+
+
 def test_a_buffer_beyond_a_cores_memory_is_refused_and_the_group_goes_on() -> None:
     with service(job_memory_bytes=MIB) as hub, ranks_of(hub, 2) as world:
 
@@ -529,12 +615,8 @@ def test_a_rank_of_another_version_leaves_nothing_behind(
         return made[-1]
 
     monkeypatch.setattr(served, "ServedJob", make)
-    card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | {"version": "0.0"}
-    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
-        control = Control.connect(stream, KEY, "job")
-        request = {"do": "join", "rank": 0, "size": 1, "job": 1, "incarnation": "1", "encrypt": False}
-        with pytest.raises(HubError, match="runs dlcp 0.0"):
-            control.ask(request | {"first_rank": 1, "card": card})
+    with pytest.raises(HubError, match="runs dlcp 0.0"), joined(hub, "job", 1, version="0.0"):
+        pass
     assert [core.endpoint.closed for job in made for core in job.cores] == [True, True]
 
 

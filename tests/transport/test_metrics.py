@@ -354,6 +354,13 @@ def test_silent_clients_keep_nobody_waiting(server: PrometheusServer) -> None:
         assert ask(server, "/metrics")[0] == 200
 
 
+def test_a_request_is_read_up_to_a_bound_and_answered(server: PrometheusServer) -> None:
+    head = b"GET /metrics HTTP/1.0\r\nX: "
+    with socket.create_connection(server.address, 20) as client:
+        client.sendall(head + b"x" * (8192 - len(head)))  # and no end of the line
+        assert client.recv(1000).startswith(b"HTTP/1.0 200 ")
+
+
 def test_client_that_drips_is_cut_off_and_holds_up_no_close(server: PrometheusServer) -> None:
     """Each byte comes in time; the request as a whole does not."""
     cut = threading.Event()

@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -72,10 +71,11 @@ class DataCache(Dataset[Any]):
         """`dataset`: has `len()` and gives raw samples, such as encoded images; anything that can be pickled.
 
         `folder`: of the disk level, on a local disk, for this data set alone; ranks of one host may share it. None: no
-        disk level. What lies there is unpickled: only people who may run code here may write there. `disk_bytes`:
-        bound of the folder; None: nine tenths of what is free when it is opened. `version`: names the state of the data
-        set; entries of another one are removed. `memory_bytes`: bound of this rank's memory level. Nothing is evicted
-        from either: what finds no room is read again from the level below, in each epoch.
+        disk level. What lies there is unpickled, so it must be this user's alone. Ranks unpickle what others send,
+        too: whoever has the job key can run code in all of them. `disk_bytes`: bound of the folder; None: nine tenths
+        of what is free when it is opened. `version`: names the state of the data set; entries of another one are
+        removed. `memory_bytes`: bound of this rank's memory level. Nothing is evicted from either: what finds no room
+        is read again from the level below, in each epoch.
 
         `decode`: makes of a raw sample the one that memory keeps. `transform`: what is drawn anew each time,
         augmentation; it may change its argument. None: the sample as it is.
@@ -85,10 +85,13 @@ class DataCache(Dataset[Any]):
         caller's and those that answer other ranks. More than 1 only if both allow it. `reply_timeout_s`: how long to
         wait for an owner. `linger_s`: how long close() goes on answering ranks that have not closed.
 
-        Raises ArgumentError; TypeError: another backend's group; MismatchError: ranks have data sets of different
-        lengths or versions; OSError: the folder cannot be made; and what opening a group raises. Blocks for all ranks.
+        Raises ArgumentError, also of a folder that another user made or may write to; TypeError: another backend's
+        group; MismatchError: ranks have data sets of different lengths or versions; OSError: the folder cannot be made;
+        and what opening a group raises. Blocks for all ranks.
         """
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        if isinstance(dataset, str | bytes) or not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
             raise ArgumentError(
                 checks.refusal("dataset", dataset, "a map-style data set: len() and dataset[i]")
             )
@@ -104,7 +107,7 @@ class DataCache(Dataset[Any]):
         reply_s = checks.number("reply_timeout_s", reply_timeout_s, 0, above=True, unit="seconds")
         linger_s = checks.number("linger_s", linger_s, 0, unit="seconds")
         decode = _callable_or_none("decode", decode)
-        disk = None if folder is None else DiskLevel(Path(folder), disk_bytes, version)
+        disk = None if folder is None else DiskLevel(checks.folder("folder", folder), disk_bytes, version)
         self._levels = OwnLevels(dataset, decode, disk, memory, self._counts, threads)
         self._rank, self._world_size = 0, 1
         # A worker keeps nothing: the bound would hold for each of them.
@@ -149,7 +152,8 @@ class DataCache(Dataset[Any]):
     def __getitems__(self, indices: Collection[int]) -> list[Any]:
         """The samples of a batch, in order. Requests to other ranks travel together, while own samples are read.
 
-        Raises IndexError, ClosedError, and what the data set, decode and transform raise. Blocks for the slowest.
+        Raises IndexError, TypeError, ClosedError, and what the data set, decode and transform raise. Blocks for the
+        slowest.
         """
         if self._closed:
             raise ClosedError("the data cache is closed")

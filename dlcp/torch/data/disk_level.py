@@ -10,7 +10,11 @@ file, `used_bytes`, under its lock. A writer that was killed leaves its bytes co
 folder and counts anew. Nothing is evicted, for the reason that memory_level.py gives; only a folder that is opened
 with a smaller bound loses entries, the highest indices first.
 
-A full disk, a quota or a read-only file system turns the level read-only for this process, with one warning.
+A full disk, a quota or a read-only file system turns the level read-only for this process, with one warning; so does
+a process that keeps the lock.
+
+Payloads are unpickled, so whoever writes here runs code in the job: the folder and those in it are this user's alone or
+are not used, and so is each file, asked when it is open (dlcp/own_files.py).
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from dlcp import own_files
+from dlcp.errors import ArgumentError
+
 logger = logging.getLogger("dlcp")
 
 _MAGIC = b"dlcpdata"
@@ -39,7 +46,11 @@ _FOLDERS = 256
 _SUFFIX = ".sample"
 _TEMPORARY = "writing-"
 # Errors of the disk, not of one entry: the next write would fail too.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
+_FULL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ETIMEDOUT}
+)
+# For the lock of used_bytes: an opening process has it while it counts the entries, one after the other.
+_LOCK_TIMEOUT_S = 120.0
 
 
 class Found(NamedTuple):
@@ -54,7 +65,7 @@ class DiskLevel:
     """Payloads by index in a folder. Any thread and any number of processes may use one folder.
 
     Opening it counts the folder's bytes, which reads its names and sizes, and removes what killed writers left.
-    Raises OSError: the folder cannot be made.
+    Raises ArgumentError: the folder or one in it is not this user's alone; OSError: it cannot be made.
     """
 
     def __init__(self, folder: Path, bytes_max: int | None, version: str = "") -> None:
@@ -67,7 +78,11 @@ class DiskLevel:
         """Whether the disk refused a write. No other is tried then."""
         self._key = hashlib.blake2b(version.encode(), digest_size=32).digest()
         # Samples may be private: the folder is this user's.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        for place in (folder, *self._folders()):
+            if fault := own_files.folder_fault(place):
+                raise ArgumentError(f"folder: {fault}")
         self.bytes_max = 0
         """The bound on the sum of entries, headers included."""
         try:
@@ -89,8 +104,12 @@ class DiskLevel:
     def get(self, index: int) -> Found:
         """The sample's payload, if the folder has it whole."""
         path = self._path(index)
+        entry = b""
         try:
-            entry = path.read_bytes()
+            with os.fdopen(own_files.open_file(path, os.O_RDONLY), "rb") as file:
+                entry = file.read()
+        except own_files.ForeignError:
+            pass  # removed, as one that is torn
         except OSError:
             return Found(None)
         payload = self._checked(index, entry)
@@ -123,6 +142,11 @@ class DiskLevel:
         return True
 
     # ---- entries ----
+
+    def _folders(self) -> list[Path]:
+        """Those that entries spread over, as far as they are there."""
+        places = (self.folder / f"{number:02x}" for number in range(_FOLDERS))
+        return [place for place in places if os.path.lexists(place)]
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index % _FOLDERS:02x}" / f"{index}{_SUFFIX}"
@@ -170,9 +194,9 @@ class DiskLevel:
     @contextlib.contextmanager
     def _account(self) -> Iterator[_Account]:
         """The folder's count of bytes, locked. Opened for each use: a lock of flock is shared with forked children."""
-        descriptor = os.open(self.folder / "used_bytes", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = own_files.open_file(self.folder / "used_bytes", os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            own_files.lock(descriptor, _LOCK_TIMEOUT_S)
             yield _Account(descriptor)
         finally:
             os.close(descriptor)
@@ -192,16 +216,14 @@ class DiskLevel:
     def _clean(self, bytes_max: int | None) -> int:
         """Removes what killed writers left and what exceeds the bound; the bytes of the rest."""
         entries: list[tuple[int, int, Path]] = []
-        for folder in self.folder.iterdir():
-            if not folder.is_dir():
-                continue
+        for folder in self._folders():
             for file in os.scandir(folder):
                 path = Path(file.path)
                 if file.name.startswith(_TEMPORARY):
                     _remove_abandoned(path)
                 elif file.name.endswith(_SUFFIX):
                     with contextlib.suppress(OSError, ValueError):
-                        entries.append((int(path.stem), file.stat().st_size, path))
+                        entries.append((int(path.stem), file.stat(follow_symlinks=False).st_size, path))
         used_bytes = sum(nbytes for _, nbytes, _ in entries)
         entries.sort()
         while entries and bytes_max is not None and used_bytes > bytes_max:
@@ -243,7 +265,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _remove_abandoned(path: Path) -> None:
     """Removes a temporary file unless its writer lives, which holds its lock."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = own_files.open_file(path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()

@@ -6,10 +6,14 @@ time, because many data sets and decoders are written for one thread.
 
 from __future__ import annotations
 
+import io
+import operator
 import pickle
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
+
+import torch
 
 from dlcp.torch.data.disk_level import DiskLevel
 from dlcp.torch.data.memory_level import MemoryLevel
@@ -82,15 +86,33 @@ class OwnLevels:
         self.enter_worker()
 
 
+class _Pickler(pickle.Pickler):
+    """Of a tensor that is a part of a longer storage it writes that part; torch writes all of the storage."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for each object; NotImplemented: as ever."""
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+            return NotImplemented
+        if value.untyped_storage().nbytes() <= value.numel() * value.element_size():
+            return NotImplemented
+        with torch.no_grad():
+            own = value.clone()
+        own.__dict__.update(value.__dict__)
+        own.requires_grad_(value.requires_grad)
+        return own.__reduce_ex__(pickle.HIGHEST_PROTOCOL)  # type: ignore[no-untyped-call]
+
+
 def _pickled(value: Any) -> bytes:
-    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    file = io.BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
 
 
 def indices_in_range(indices: Collection[Any], length: int) -> list[int]:
-    """As plain ints from 0; negative ones count from the end. Raises IndexError."""
+    """As plain ints from 0; negative ones count from the end. Raises IndexError, TypeError."""
     plain = []
     for given in indices:
-        index = given.__index__()
+        index = operator.index(given)
         if not -length <= index < length:
             raise IndexError(f"index is {index}; accepted: {-length} to {length - 1}")
         plain.append(index % length)

@@ -48,10 +48,17 @@ class KeyPlan(NamedTuple):
     sizes: tuple[int, ...]
     """Bytes of its chunks: of a worker all keys, of a core those that it takes."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the plan itself: some, and two steps of 150 bytes per key and peer."""
+        return 1024 + 300 * len(self.sizes) * len(self.peers)
+
 
 @lru_cache(maxsize=256)
 def _packed(shape: Shape, nbytes: int, dtype: _native.DataType) -> tuple[Hub, tuple[int, ...]]:
-    sizes = tuple(_native.part_bytes(nbytes, key_count(nbytes, shape.cores), dtype))
+    shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
+    parts = _native.part_bytes(nbytes, key_count(nbytes, shape.cores), dtype)
+    sizes = tuple(map(shared.setdefault, parts, parts))
     return hub_of(shape.racks, shape.cores, sizes), sizes
 
 

@@ -77,7 +77,7 @@ def key_count(nbytes: int, cores: int) -> int:
     return max(1, min(-(-nbytes // KEY_BYTES), cores * KEYS_MAX))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16)
 def hub_of(racks: tuple[int, ...], cores: int, sizes: tuple[int, ...]) -> Hub:
     """Packs keys of these sizes onto the cores and homes. Raises ArgumentError, naming what is accepted."""
     if not racks or set(racks) != set(range(max(racks) + 1)):

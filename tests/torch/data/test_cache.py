@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import dlcp.torch
 from dlcp.errors import ArgumentError, ClosedError, MismatchError
@@ -51,6 +51,34 @@ def test_each_level_answers_before_the_next(tmp_path: Path) -> None:
     assert torch.equal(later.__getitems__([9, 3, 9])[0]["values"], torch.full((8,), 4.5))
     assert {name: count for name, count in later.counts.items() if count} == {"disk": 2}
     assert reads_of(tmp_path / "reads") == [3, 9]
+
+
+def test_samples_that_are_views_are_kept_without_the_rest_of_their_storage(tmp_path: Path) -> None:
+    pixels = torch.randint(0, 256, (500, 3, 32, 32), dtype=torch.uint8)
+    arrays = pixels.numpy()
+
+    class Views(Dataset[Any]):
+        def __len__(self) -> int:
+            return 500
+
+        def __getitem__(self, index: int) -> Any:
+            weights = torch.ones(500, 2, requires_grad=True)[index]
+            cuts = (
+                pixels[index].permute(1, 2, 0),
+                pixels[:, 0, 0, index % 32],
+                pixels[index, 0].expand(9, 32, 32),
+            )
+            return {"cuts": cuts, "array": arrays[index], "weights": weights, "whole": torch.arange(3)}
+
+    cache = DataCache(Views(), folder=tmp_path)
+    there = cache[499]
+    for found, cut in zip(there["cuts"], Views()[499]["cuts"], strict=True):
+        assert torch.equal(found, cut)
+    assert (there["array"] == arrays[499]).all()
+    assert there["weights"].requires_grad
+    shown = 2 * pixels[0].nbytes + 500 + 9 * 1024 + 8 + 24
+    (entry,) = tmp_path.rglob("*.sample")
+    assert entry.stat().st_size < shown + 4000
 
 
 def test_the_memory_level_ends_at_its_bound(tmp_path: Path) -> None:
@@ -131,6 +159,9 @@ def test_a_cache_goes_to_a_spawned_worker_without_its_memory(tmp_path: Path) -> 
     ("call", "complaint"),
     [
         (lambda dataset: DataCache(iter([])), "dataset is .*accepted: a map-style data set"),
+        (lambda dataset: DataCache("text"), "dataset is 'text'; accepted: a map-style data set"),
+        (lambda dataset: DataCache(dataset, folder=""), "folder is ''; accepted: the path of a folder"),
+        (lambda dataset: DataCache(dataset, folder=5), "folder is 5; accepted: the path of a folder"),
         (lambda dataset: DataCache(dataset, memory_bytes=-1), "memory_bytes is -1"),
         (lambda dataset: DataCache(dataset, decode=3), "decode is 3; accepted: something to call"),
         (lambda dataset: DataCache(dataset, read_threads=0), "read_threads is 0"),

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.errors import ArgumentError
+from dlcp.torch.data import disk_level
 from dlcp.torch.data.disk_level import HEADER_BYTES, DiskLevel, Found
 
 NO_BOUND = 1 << 40
@@ -177,3 +179,67 @@ def test_a_file_system_that_is_full(tmp_path: Path) -> None:
         assert not disk.read_only
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+# --- what another user may have made -------------------------------------------------------------------------
+
+
+TRAPS = ["link", "pipe", "open", "another user's"]
+
+
+def plant(trap: str, path: Path) -> None:
+    """In place of what is there, or as it."""
+    match trap:
+        case "link":
+            path.symlink_to(path.rename(f"{path}.elsewhere"))
+        case "pipe":
+            path.rename(f"{path}.elsewhere")
+            os.mkfifo(path)
+        case "open":
+            path.chmod(0o770)
+        case _:
+            if os.geteuid():
+                pytest.skip("only root gives files away")
+            os.chown(path, 65534, -1)
+
+
+@pytest.mark.parametrize("place", [".", "03"])
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_folder_that_another_user_may_have_made_is_refused(tmp_path: Path, place: str, trap: str) -> None:
+    folder = tmp_path / "cache"
+    DiskLevel(folder, NO_BOUND).put(3, b"three")
+    plant(trap, folder / place)
+    with pytest.raises(ArgumentError, match=rf"folder: .*{folder / place}.* use another"):
+        DiskLevel(folder, NO_BOUND)
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_file_that_another_user_may_have_made_is_neither_read_nor_written(
+    tmp_path: Path, trap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = DiskLevel(tmp_path, NO_BOUND)
+    disk.put(3, b"three")
+    account = (tmp_path / "used_bytes").read_bytes()
+    for path in (entry_of(tmp_path, 3), tmp_path / "used_bytes"):
+        plant(trap, path)
+    assert [disk.get(3), disk.get(3)] == [TORN, MISSING]
+    assert DiskLevel(tmp_path, NO_BOUND).read_only
+    assert "no file of this user's alone" in caplog.text
+    if trap == "link":
+        assert (tmp_path / "used_bytes.elsewhere").read_bytes() == account
+
+
+def test_a_lock_that_is_kept_does_not_stop_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(disk_level, "_LOCK_TIMEOUT_S", 0.01)
+    disk = DiskLevel(tmp_path, NO_BOUND)
+    disk.put(1, b"before")
+    with disk._account():
+        late = DiskLevel(tmp_path, NO_BOUND)
+        assert (late.get(1), late.put(2, b"after")) == (Found(b"before"), False)
+        assert not disk.put(2, b"after")
+    assert [record.getMessage().count("another process has had its lock") for record in caplog.records] == [
+        1,
+        1,
+    ]
