@@ -279,6 +279,51 @@ TEST_CASE("executor: small results are there before the peers have acknowledged,
     CHECK(ranks.world.endpoint(0).kept_messages().outgoing == 0);
 }
 
+TEST_CASE("executor: sends beyond what may leave from copies are over once the peer has them") {
+    Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+    MessagePlan plan;
+    plan.to = 1;
+    plan.bytes = 256 * 1024;
+    plan.is_virtual = true;
+    const std::size_t message = ranks.world.add(plan);
+    constexpr std::size_t copied = CollectiveExecutor::max_copied_default.value / (256 * 1024);
+    for (std::size_t i = 0; i < copied + 3; ++i) ranks.world.start_message(message, true);
+    ranks.wait(milliseconds(100));
+    const auto over = [&] {
+        return std::ranges::count_if(ranks.world.operations(), [](const Operation& each) {
+            return each.kind == Operation::Kind::send && each.phase == Operation::Phase::over;
+        });
+    };
+    CHECK(over() == copied);
+    CHECK(ranks.world.executor(0).copied().begin()->second == CollectiveExecutor::max_copied_default.value);
+    for (std::size_t i = 0; i < copied + 3; ++i) ranks.world.start_message(message, false);
+    ranks.run();
+    CHECK(over() == copied + 3);
+    CHECK(ranks.world.executor(0).copied().empty());
+    ranks.finish();
+}
+
+TEST_CASE("executor: what a peer leaves without, or dies without once the group is closed, counts as lost") {
+    for (const bool dies : {false, true}) {
+        Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+        MessagePlan plan;
+        plan.to = 1;
+        plan.bytes = 1000;
+        ranks.world.start_message(ranks.world.add(plan), true);
+        ranks.run();
+        ranks.world.close_group(0, 0, false);
+        ranks.wait(milliseconds(10));
+        CHECK(ranks.world.executor(0).lost().empty());
+        if (dies)
+            ranks.world.freeze(1);
+        else
+            ranks.world.close(1);
+        ranks.wait(seconds(4));
+        CHECK(ranks.world.executor(0).copied().empty());
+        CHECK(ranks.world.executor(0).lost().begin()->second == 1000);
+    }
+}
+
 TEST_CASE("executor: messages of one tag come in order, and a receive from anyone names the sender") {
     Ranks ranks(4);
     ranks.set_ways(unkind());
