@@ -76,7 +76,7 @@ public:
     // Copies of short messages are still on their way: closing the endpoint now would lose them.
     bool draining() const { return !detached_.empty(); }
     // Bytes that operations which may be over have left in copies, by peer. `copied`: on their way; only peers with some.
-    // `lost`: the peer left or died without them, and no operation or group has failed for it.
+    // `lost`: the peer left or died without them.
     using BytesByPeer = std::unordered_map<std::uint32_t, std::uint64_t>;  // by PeerId::value
     const BytesByPeer& copied() const { return copied_; }
     const BytesByPeer& lost() const { return lost_; }

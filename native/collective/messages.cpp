@@ -237,14 +237,12 @@ void CollectiveExecutor::detached_over(Time now, Detached detached, const Event&
     if (event.kind == EventKind::send_finished || !detached.fails_group) return;
     if (event.error == CommandError::peer_cancelled || event.error == CommandError::cancelled) return;
     const Tag tag = Tag::read(event.tag);
-    // A peer that has closed does not need a collective's, or has been told why the group failed. Nobody hears of a message.
+    // A peer that has closed in good order does not need what a collective sends it.
     const bool left = event.error == CommandError::peer_closed;
     if (left && tag.kind == TagKind::collective) return;
+    lost_[event.peer.value] += bytes;
     Group* group = find_group(detached.group);
-    if (left || group == nullptr || !group->is_open()) {
-        lost_[event.peer.value] += bytes;
-        return;
-    }
+    if (left || group == nullptr || !group->is_open()) return;
     CollectiveResult why;
     why.error = event.error == CommandError::refused  ? CollectiveError::mismatch
                 : event.error == CommandError::closed ? CollectiveError::aborted
