@@ -285,9 +285,10 @@ TEST_CASE("executor: sends beyond what may leave from copies are over once the p
     plan.to = 1;
     plan.bytes = 256 * 1024;
     plan.is_virtual = true;
-    const std::size_t message = ranks.world.add(plan);
     constexpr std::size_t copied = CollectiveExecutor::max_copied_default.value / (256 * 1024);
-    for (std::size_t i = 0; i < copied + 3; ++i) ranks.world.start_message(message, true);
+    std::vector<std::size_t> messages;
+    for (std::size_t i = 0; i < copied + 3; ++i) messages.push_back(ranks.world.add(plan));
+    for (const std::size_t message : messages) ranks.world.start_message(message, true);
     ranks.wait(milliseconds(100));
     const auto over = [&] {
         return std::ranges::count_if(ranks.world.operations(), [](const Operation& each) {
@@ -296,7 +297,7 @@ TEST_CASE("executor: sends beyond what may leave from copies are over once the p
     };
     CHECK(over() == copied);
     CHECK(ranks.world.executor(0).copied().begin()->second == CollectiveExecutor::max_copied_default.value);
-    for (std::size_t i = 0; i < copied + 3; ++i) ranks.world.start_message(message, false);
+    for (const std::size_t message : messages) ranks.world.start_message(message, false);
     ranks.run();
     CHECK(over() == copied + 3);
     CHECK(ranks.world.executor(0).copied().empty());

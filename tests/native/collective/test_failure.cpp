@@ -154,7 +154,7 @@ TEST_CASE("failure: nobody waits for the copies of a group that was aborted") {
     ranks.wait(milliseconds(10));
     ranks.world.close_group(0, 0, true);
     ranks.wait(milliseconds(10));
-    CHECK(!ranks.world.executor(0).draining());
+    CHECK(ranks.world.executor(0).copied().empty());
     CHECK(ranks.world.executor(0).lost().empty());
 }
 
