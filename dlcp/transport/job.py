@@ -489,19 +489,21 @@ def _close(endpoint: Endpoint, pid: int, timeout_s: float) -> None:
 def _deliver(runtime: _native.Runtime, logger: RankLogger, timeout_s: float) -> None:
     """Waits until peers have what operations that are over have left on its way; logs what they do not get."""
     quiet_s = min(timeout_s, _DELIVERY_QUIET_S)
-    if not runtime.wait_delivered(quiet_s) and quiet_s < timeout_s:
-        logger.warning(
-            "closing waits for up to %.0f s more, until the others have received what this rank has sent: %s",
-            timeout_s - quiet_s,
-            _bytes_by_rank(runtime),
-        )
-        runtime.wait_delivered(timeout_s - quiet_s)
-    if runtime.undelivered():
-        logger.warning(
-            "closed before all that this rank has sent was received, and what is missing is lost: %s. The ranks named"
-            " left or died first, or did not receive it in time",
-            _bytes_by_rank(runtime),
-        )
+    try:
+        if not runtime.wait_delivered(quiet_s) and quiet_s < timeout_s:
+            logger.warning(
+                "closing waits for up to %.0f s more, until the others have received what this rank has sent: %s",
+                timeout_s - quiet_s,
+                _bytes_by_rank(runtime),
+            )
+            runtime.wait_delivered(timeout_s - quiet_s)
+    finally:
+        if lost := _bytes_by_rank(runtime):
+            logger.warning(
+                "closed before all that this rank has sent was received, and what is missing is lost: %s. Those ranks"
+                " have left or died, or did not receive it in time",
+                lost,
+            )
 
 
 def _bytes_by_rank(runtime: _native.Runtime) -> str:

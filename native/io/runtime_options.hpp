@@ -119,10 +119,11 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
                                                         "Hand runs of packets to the kernel as one (UDP GSO)."}),
     setting_row<&RuntimeOptions::receive_offload>({SettingSection::datagrams, "receive_offload", accept::boolean(),
                                                    "Take runs of packets from the kernel as one (UDP GRO)."}),
-    setting_row<&RuntimeOptions::max_copied>(
-        {SettingSection::bounds, "max_copied_bytes", accept::integer(0, tebibyte),
-         "Short messages under way to one peer that leave from copies, so that their sends are over at once. Beyond "
-         "it a send is over once the peer has it."}),
+    setting_row<&RuntimeOptions::max_copied>({SettingSection::bounds, "max_copied_bytes",
+                                              accept::integer(0, tebibyte),
+                                              "Short messages under way to one peer that leave from copies, so "
+                                              "that their sends are over at once. Beyond "
+                                              "it a send is over once the peer has it."}),
     setting_row<&RuntimeOptions::linger>(
         {SettingSection::timers, "linger_s", accept::number(0, 1),
          "How long the I/O thread stays away after a blocking call, so that the next call need not wait for it."}),

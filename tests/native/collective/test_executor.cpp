@@ -279,49 +279,48 @@ TEST_CASE("executor: small results are there before the peers have acknowledged,
     CHECK(ranks.world.endpoint(0).kept_messages().outgoing == 0);
 }
 
-TEST_CASE("executor: sends beyond what may leave from copies are over once the peer has them") {
-    Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+// Rank 1 keeps nothing that it has not asked for, and rank 0 sends it `count` messages.
+std::vector<std::size_t> send_to_nobody(Ranks& ranks, std::size_t count, std::uint32_t bytes) {
     MessagePlan plan;
     plan.to = 1;
-    plan.bytes = 256 * 1024;
+    plan.bytes = bytes;
     plan.is_virtual = true;
-    constexpr std::size_t copied = CollectiveExecutor::max_copied_default.value / (256 * 1024);
     std::vector<std::size_t> messages;
-    for (std::size_t i = 0; i < copied + 3; ++i) messages.push_back(ranks.world.add(plan));
+    for (std::size_t i = 0; i < count; ++i) messages.push_back(ranks.world.add(plan));
     for (const std::size_t message : messages) ranks.world.start_message(message, true);
     ranks.wait(milliseconds(100));
-    const auto over = [&] {
-        return std::ranges::count_if(ranks.world.operations(), [](const Operation& each) {
-            return each.kind == Operation::Kind::send && each.phase == Operation::Phase::over;
-        });
-    };
-    CHECK(over() == copied);
+    return messages;
+}
+
+TEST_CASE("executor: sends beyond what may leave from copies are over once the peer has them") {
+    Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+    constexpr std::uint32_t bytes = 256 * 1024;
+    constexpr std::size_t copied = CollectiveExecutor::max_copied_default.value / bytes;
+    const auto messages = send_to_nobody(ranks, copied + 3, bytes);
+    CHECK(std::ranges::count(ranks.world.operations(), Operation::Phase::over, &Operation::phase) == copied);
     CHECK(ranks.world.executor(0).copied().begin()->second == CollectiveExecutor::max_copied_default.value);
     for (const std::size_t message : messages) ranks.world.start_message(message, false);
     ranks.run();
-    CHECK(over() == copied + 3);
     CHECK(ranks.world.executor(0).copied().empty());
     ranks.finish();
 }
 
-TEST_CASE("executor: what a peer leaves without, or dies without once the group is closed, counts as lost") {
+TEST_CASE("executor: a copy is lost if its peer leaves or dies, and is not awaited after an abort") {
     for (const bool dies : {false, true}) {
-        Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
-        MessagePlan plan;
-        plan.to = 1;
-        plan.bytes = 1000;
-        ranks.world.start_message(ranks.world.add(plan), true);
-        ranks.run();
-        ranks.world.close_group(0, 0, false);
-        ranks.wait(milliseconds(10));
-        CHECK(ranks.world.executor(0).lost().empty());
-        if (dies)
-            ranks.world.freeze(1);
-        else
-            ranks.world.close(1);
-        ranks.wait(seconds(4));
-        CHECK(ranks.world.executor(0).copied().empty());
-        CHECK(ranks.world.executor(0).lost().begin()->second == 1000);
+        for (const bool aborts : {false, true}) {
+            Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+            send_to_nobody(ranks, 1, 1000);
+            CHECK(ranks.world.executor(0).copied().begin()->second == 1000);
+            ranks.world.close_group(0, 0, aborts);
+            CHECK(ranks.world.executor(0).copied().empty() == aborts);
+            if (dies)
+                ranks.world.freeze(1);
+            else
+                ranks.world.close(1);
+            ranks.wait(seconds(4));
+            CHECK(ranks.world.executor(0).copied().empty());
+            CHECK(ranks.world.executor(0).lost().empty() == aborts);
+        }
     }
 }
 

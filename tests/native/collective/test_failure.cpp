@@ -145,19 +145,6 @@ TEST_CASE("failure: a failed group leaves nothing in the engines, and its number
     }
 }
 
-TEST_CASE("failure: nobody waits for the copies of a group that was aborted") {
-    Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
-    MessagePlan plan;
-    plan.to = 1;
-    plan.bytes = 1000;
-    ranks.world.start_message(ranks.world.add(plan), true);
-    ranks.wait(milliseconds(10));
-    ranks.world.close_group(0, 0, true);
-    ranks.wait(milliseconds(10));
-    CHECK(ranks.world.executor(0).copied().empty());
-    CHECK(ranks.world.executor(0).lost().empty());
-}
-
 TEST_CASE("failure: a failed group's copies do not wait for a rank that has no room for them") {
     Ranks ranks(2, [](std::uint32_t rank, EndpointConfig& config) {
         if (rank == 1) config.max_unexpected_message = Bytes{1000};
