@@ -188,6 +188,10 @@ class PeerFailedError(CollectiveError):
     """A rank that it needs is gone: silent for `peer_timeout_s`, closed, or started again."""
 
 
+class CollectiveLimitError(CollectiveError, LimitError):
+    """A rank had `max_messages_per_peer` messages under way with another, and started one more."""
+
+
 class MismatchError(CollectiveError):
     """Ranks called different things as the same operation of a group: another kind, type, root or size."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from dlcp.transport.job import Job
+from dlcp.transport.job import HURRIED_S, Job, uncaught
 from dlcp.transport.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,13 +114,13 @@ class SharedJob:
                 if communicator.under_way:
                     communicator.abort(reason)
 
-    def close(self) -> None:
-        """Closes the job, even if groups still use it. May be called again."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Closes the job, even if groups still use it. May be called again. `timeout_s`: as Job.close."""
         with _lock:
             if self not in _open or os.getpid() != self._pid:
                 return
             _open.discard(self)
-        self.job.close()
+        self.job.close(timeout_s)
 
 
 def _host_of(store: Store) -> str | None:
@@ -131,10 +130,10 @@ def _host_of(store: Store) -> str | None:
     return store.host if isinstance(store, TCPStore) else None
 
 
-def close_all() -> None:
-    """Closes every job of this process."""
+def close_all(timeout_s: float | None = None) -> None:
+    """Closes every job of this process. `timeout_s`: as Job.close."""
     for shared in list(_open):
-        shared.close()
+        shared.close(timeout_s)
 
 
 @atexit.register
@@ -143,11 +142,10 @@ def _at_exit() -> None:
     # jobs end first, which fails what is still under way; then the threads that complete futures have nothing left.
     from dlcp.torch import callbacks
 
-    # Set by the interpreter when it has printed an uncaught exception, Ctrl-C among them. Without one, what is under
-    # way may end well, and closing gives it the time.
-    uncaught = getattr(sys, "last_value", None)
-    if uncaught is not None:
+    # Without an uncaught exception, what is under way may end well, and closing gives it the time.
+    error = uncaught()
+    if error is not None:
         for shared in list(_open):
-            shared.abort(f"the program ended with {type(uncaught).__name__}")
-    close_all()
+            shared.abort(f"the program ended with {type(error).__name__}")
+    close_all(None if error is None else HURRIED_S)
     callbacks.pool.close()

@@ -513,7 +513,7 @@ class ProcessGroup(dist.ProcessGroup):
     # --- between two ranks ----------------------------------------------------------------------------------
 
     def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
-        """Sends a tensor. Done once the receiver has it; a short one is done once it has been copied."""
+        """Sends a tensor. Done once the receiver has it; a short one once it is copied (max_copied_bytes)."""
         name = "send"
         tensor = checks.only(tensors, name, "tensors")
         to, tag = checks.rank(dstRank, self._size, name, "destination"), checks.tag(tag, name)

@@ -61,7 +61,10 @@ class Diagnosis:
     def wait_timeout(self, work: Work, waited_s: float) -> errors.WaitTimeoutError:
         """The exception of a wait() whose time is up."""
         own = {self._rank: self._member(self._rank)}
-        context = FailureContext(self._name, self._rank, own, self._job.settings.peer_timeout_s)
+        settings = self._job.settings
+        context = FailureContext(
+            self._name, self._rank, own, settings.peer_timeout_s, settings.max_messages_per_peer
+        )
         return wait_timeout(
             work.operation, work.words, work.sequence if work.numbered else None, context, waited_s
         )
@@ -99,6 +102,7 @@ class Diagnosis:
             self._rank,
             {rank: self._member(rank) for rank in named | {self._rank}},
             self._job.settings.peer_timeout_s,
+            self._job.settings.max_messages_per_peer,
             self._log.words_of(result.sequence),
             accounts,
             reason,

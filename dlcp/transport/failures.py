@@ -66,6 +66,7 @@ class FailureContext:
     own: int
     members: Mapping[int, Member]
     peer_timeout_s: float
+    max_messages_per_peer: int
     own_words: str | None = None
     """What this rank called under the number that failed; None: it has not."""
     accounts: Mapping[int, str] = field(default_factory=dict)
@@ -101,6 +102,8 @@ def explain(
             error: errors.CollectiveError = errors.CollectiveTimeoutError(
                 _timeout(what, result, context, told)
             )
+        case "peer_failed" if result.engine_error == "too_many_messages":
+            error = errors.CollectiveLimitError(_limit(what, result, context, told))
         case "peer_failed":
             error = errors.PeerFailedError(_peer_failed(what, result, context, told))
         case "mismatch":
@@ -256,6 +259,17 @@ def _peer_failed(what: str, result: CollectiveResult, context: FailureContext, t
                 " on both hosts"
             )
     return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
+
+
+def _limit(what: str, result: CollectiveResult, context: FailureContext, told: bool) -> str:
+    culprit = result.culprit
+    whom = "one rank" if culprit is None else context.member(culprit).name
+    limit = "" if told else f"{context.max_messages_per_peer} "
+    return (
+        f"{what} failed: {_by(result, context, told)}{limit}messages with {whom} were under way, as many as"
+        " max_messages_per_peer allows. Wait for some of them before more are started, or raise max_messages_per_peer."
+        f" {_MIXED}"
+    )
 
 
 def _mismatch(

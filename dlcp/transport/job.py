@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -58,6 +59,9 @@ _QUIET_S_MAX = 2.0
 # A collective posts its receives before the messages arrive, except those of ranks that are ahead. Such messages are
 # kept up to this length; a longer one is held at its sender, which costs less than keeping and copying it.
 _UNEXPECTED_MESSAGE_BYTES = 4 * 1024 * 1024
+# Closing: after this long it says for whom it waits; and how long it waits at most while an exception is under way.
+_DELIVERY_QUIET_S = 5.0
+HURRIED_S = 1.0
 # Where ranks are is read from all cards by all: 2^18 reads, seconds of a store's time.
 _PLACED_RANKS_MAX = 512
 # Ports tried for the metrics: no host runs more ranks than this.
@@ -136,7 +140,10 @@ class Job(Closeable):
         )
         """The last operations of this rank in all its groups."""
         # Before the endpoint's own at the interpreter's end, since made after it.
-        self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
+        self._delivery_s = self.settings.timeout_s or timeout_s
+        self._finalizer = weakref.finalize(
+            self, _close_at_exit, self.endpoint, self.card.pid, self._delivery_s
+        )
         self.hub_client = HubClient(self)
         """This rank's connections to hubs."""
         RankLogger(rank).info("%s", self._describe_start())
@@ -209,13 +216,16 @@ class Job(Closeable):
         """Makes ranks peers of the endpoint. Those that are peers already cost nothing; no handshake is waited for.
 
         Blocks for the ranks' entries in the store, at most `timeout_s` (None: the job's). Raises what card_of raises,
-        and AddressError, LimitError, ClosedError, ForkError.
+        and AddressError, LimitError, ClosedError, ForkError. A rank that has connected itself needs no entry.
         """
         for rank in ranks:
             if rank in self._connected:
                 continue
-            address = self.card_of(rank, timeout_s).address
-            self.endpoint.connect(rank, address, wait=False)
+            if came := rank in self.endpoint.peers:
+                self.look_up((rank,))  # for errors; it may have left, and the store with it
+            card = self.known_card(rank) if came else self.card_of(rank, timeout_s)
+            if card is not None and (not came or self.endpoint.runtime.established(rank)):
+                self.endpoint.connect(rank, card.address, wait=False)
             self._connected.add(rank)
 
     # ---- hubs ----
@@ -282,12 +292,14 @@ class Job(Closeable):
         with self._lock:
             self._released.append(number)
 
-    def close(self) -> None:
-        """Closes the groups, delivers what peers still wait for, and closes the endpoint. A second call does nothing.
+    def close(self, timeout_s: float | None = None) -> None:
+        """Closes the groups, delivers what operations have left on its way, and closes the endpoint. Again: nothing.
+
+        Blocks until every peer has that, has left, or is dead, at most `timeout_s` (None: the job's, but a second while
+        an exception is handled). What was not delivered is logged as a warning, with ranks and bytes.
 
         This rank may have everything while a peer still misses the last acknowledgement: a goodbye then would fail the
-        peer's message. So the endpoint answers until nothing has come for 50 ms (or four round trips), 2 s at most. It
-        does not wait for ranks that are behind: use a barrier for that.
+        peer's message. So the endpoint answers until nothing has come for 50 ms (or four round trips), 2 s at most.
         """
         if self._closed:
             return
@@ -297,7 +309,10 @@ class Job(Closeable):
         self.hub_client.close()
         if self.metrics_server is not None:
             self.metrics_server.close()
-        self._finalizer()
+        if timeout_s is None:
+            timeout_s = self._delivery_s if sys.exc_info()[1] is None else HURRIED_S
+        if self._finalizer.detach() is not None:
+            _close(self.endpoint, self.card.pid, timeout_s)
 
     # ---- helpers ----
 
@@ -456,12 +471,50 @@ def _serve_metrics(metrics: Metrics, settings: Settings) -> PrometheusServer | N
     return PrometheusServer(metrics, settings.metrics_host, settings.metrics_port, tries=_METRICS_PORTS)
 
 
-def _close(endpoint: Endpoint, pid: int) -> None:
+def _close_at_exit(endpoint: Endpoint, pid: int, timeout_s: float) -> None:
+    _close(endpoint, pid, timeout_s if uncaught() is None else HURRIED_S)
+
+
+def uncaught() -> BaseException | None:
+    """The exception that has ended the program, Ctrl-C among them: the interpreter sets it when it has printed it."""
+    return getattr(sys, "last_value", None)
+
+
+def _close(endpoint: Endpoint, pid: int, timeout_s: float) -> None:
     if os.getpid() != pid:
         return  # a forked child; what it has is the parent's
-    with contextlib.suppress(errors.ClosedError, errors.ForkError):
-        _settle(endpoint.runtime)
-    endpoint.close()
+    try:
+        with contextlib.suppress(errors.ClosedError, errors.ForkError):
+            _deliver(endpoint.runtime, RankLogger(endpoint.rank), timeout_s)
+            _settle(endpoint.runtime)
+    finally:
+        endpoint.close()
+
+
+def _deliver(runtime: _native.Runtime, logger: RankLogger, timeout_s: float) -> None:
+    """Waits until peers have what operations that are over have left on its way; logs what they do not get."""
+    quiet_s = min(timeout_s, _DELIVERY_QUIET_S)
+    try:
+        if not runtime.wait_delivered(quiet_s) and quiet_s < timeout_s:
+            logger.warning(
+                "closing waits for up to %.0f s more, until the others have received what this rank has sent: %s",
+                timeout_s - quiet_s,
+                _bytes_by_rank(runtime),
+            )
+            runtime.wait_delivered(timeout_s - quiet_s)
+    finally:
+        if lost := _bytes_by_rank(runtime):
+            logger.warning(
+                "closed before all that this rank has sent was received, and what is missing is lost: %s. Those ranks"
+                " have left or died, or did not receive it in time",
+                lost,
+            )
+
+
+def _bytes_by_rank(runtime: _native.Runtime) -> str:
+    return ", ".join(
+        f"{nbytes} bytes to rank {rank}" for rank, nbytes in sorted(runtime.undelivered().items())
+    )
 
 
 def _settle(

@@ -144,6 +144,10 @@ class SettingsFields:
     """
 
     # ---- bounds ----
+    max_copied_bytes: int = 16777216
+    """Short messages under way to one peer that leave from copies, so that their sends are over at once. Beyond it a
+    send is over once the peer has it. Accepted: an integer from 0 to 1 099 511 627 776.
+    """
     max_peers: int = 4096
     """Peers of an endpoint. Beyond it connecting fails and incoming handshakes are dropped. Accepted: an integer
     from 1 to 65 535.

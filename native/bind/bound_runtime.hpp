@@ -143,6 +143,16 @@ public:
         return in_slices(timeout_s, [&](Duration slice) { return runtime_->wait_established(rank, slice); });
     }
 
+    bool wait_delivered(std::optional<double> timeout_s) {
+        return in_slices(timeout_s, [&](Duration slice) { return runtime_->wait_delivered(slice); });
+    }
+
+    nb::dict undelivered() const {
+        nb::dict out;
+        for (const auto& [rank, bytes] : runtime_->undelivered()) out[nb::int_(rank)] = bytes;
+        return out;
+    }
+
     Transfer send(std::uint32_t rank, nb::handle payload, std::uint64_t tag, std::uint8_t traffic_class,
                   Delivery delivery, double loss_ratio, double deadline_s, nb::handle importance,
                   bool wait_follows) {

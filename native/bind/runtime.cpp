@@ -66,6 +66,8 @@ void bind_host(nb::module_& m) {
         .def("connect", &BoundRuntime::connect, nb::arg("rank"), nb::arg("address"))
         .def("disconnect", &BoundRuntime::disconnect, nb::arg("rank"))
         .def("wait_established", &BoundRuntime::wait_established, nb::arg("rank"), nb::arg("timeout_s").none())
+        .def("wait_delivered", &BoundRuntime::wait_delivered, nb::arg("timeout_s").none())
+        .def("undelivered", &BoundRuntime::undelivered, nb::sig("def undelivered(self) -> dict[int, int]"))
         .def(
             "established", [](BoundRuntime& h, std::uint32_t rank) { return h.runtime().established(rank); },
             nb::arg("rank"))

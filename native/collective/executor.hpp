@@ -30,6 +30,7 @@
 // messages has had its final event, detached sends aside, which own a copy.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,7 +50,10 @@ namespace dlcp {
 
 class CollectiveExecutor {
 public:
-    explicit CollectiveExecutor(Endpoint& endpoint) : endpoint_(endpoint) {}
+    // What to one peer at most leaves from copies at once.
+    static constexpr Bytes max_copied_default{16 * 1024 * 1024};
+    explicit CollectiveExecutor(Endpoint& endpoint, Bytes max_copied = max_copied_default)
+        : endpoint_(endpoint), max_copied_(max_copied) {}
     CollectiveExecutor(const CollectiveExecutor&) = delete;
     CollectiveExecutor& operator=(const CollectiveExecutor&) = delete;
 
@@ -71,6 +75,11 @@ public:
     void stop_waiting(Time now);
     // Copies of short messages are still on their way: closing the endpoint now would lose them.
     bool draining() const { return !detached_.empty(); }
+    // Bytes that operations which may be over have left in copies, by peer. `copied`: on their way; only peers with some.
+    // `lost`: the peer left or died without them.
+    using BytesByPeer = std::unordered_map<std::uint32_t, std::uint64_t>;  // by PeerId::value
+    const BytesByPeer& copied() const { return copied_; }
+    const BytesByPeer& lost() const { return lost_; }
     // Answers each id once, when no memory of it is touched any more.
     bool poll_over(CollectiveId& id, CollectiveResult& result);
 
@@ -133,6 +142,10 @@ private:
     void message_failed(Time now, StepId id, const Event& event, std::uint64_t bytes);
     void peer_stopped(Time now, std::uint32_t slot, std::uint32_t member, CommandError error);
     void detached_over(Time now, Detached detached, const Event& event);
+    void cancel_copies(Time now, std::uint32_t group);
+    bool may_copy(PeerId peer, std::uint64_t bytes) const;
+    // What a copy counts for: one without bytes is awaited too.
+    static std::uint64_t charge(std::uint64_t message_bytes) { return std::max<std::uint64_t>(message_bytes, 1); }
     void end_if_over(Time now, std::uint32_t slot);
 
     // dataflow.cpp
@@ -224,10 +237,13 @@ private:
     static constexpr Duration answer_timeout = milliseconds(400);
 
     Endpoint& endpoint_;
+    Bytes max_copied_;
     std::unordered_map<std::uint32_t, std::unique_ptr<Group>> groups_;  // by number
     Slab<GroupOperation> operations_;                                   // until polled as over
     std::unordered_map<std::uint64_t, StepId> owners_;                  // of messages, by key_of
     std::unordered_map<std::uint64_t, Detached> detached_;              // by key_of
+    BytesByPeer copied_;
+    BytesByPeer lost_;
     std::unordered_map<std::uint64_t, std::uint32_t> listening_;  // Group::failure_receive by key_of, to the group
     std::unordered_map<std::uint64_t, Discarded> discarded_;      // by key_of
     std::vector<std::uint32_t> closing_;                          // numbers of groups in a closing state

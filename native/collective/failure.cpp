@@ -48,12 +48,7 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
         cancel_messages(now, each);
         end_if_over(now, each);
     }
-    // Copies still on their way are no longer needed.
-    std::vector<MessageId> copies;
-    for (const auto& [key, each] : detached_)
-        if (each.group == group.number && each.fails_group)
-            copies.push_back({static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
-    for (const MessageId copy : copies) endpoint_.cancel(now, copy);
+    cancel_copies(now, group.number);
     group.early.clear();
     endpoint_.discard_unexpected(now, Tag::of_collective(group.number, 0, 0, 0), Tag::group_mask);
 }

@@ -75,6 +75,7 @@ void CollectiveExecutor::close_group(Time now, std::uint32_t number, bool notify
         if (notify) notify_group(now, *group, no_member);
     }
     abort_operations(now, *group);
+    if (notify) cancel_copies(now, number);
     if (listening_.contains(key_of(group->failure_receive))) endpoint_.cancel(now, group->failure_receive);
     for (const auto& [key, each] : discarded_)
         if (each.group == number) endpoint_.cancel(now, each.message);

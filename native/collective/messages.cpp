@@ -42,8 +42,8 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     command.traffic_class = traffic_class;
     command.unit_bytes = operation.unit_bytes();
     // A collective waits for a lossy message: its outcome says what was given up.
-    state.detached =
-        operation.copies_short && state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
+    state.detached = operation.copies_short && command.delivery == Delivery::reliable &&
+                     may_copy(state.peer, state.memory.bytes);
     Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot)};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);
@@ -62,6 +62,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     operation.result.sent_bytes += state.memory.bytes;
     if (state.detached) {
         detached_.emplace(key_of(sent.value), std::move(detached));
+        copied_[state.peer.value] += charge(state.memory.bytes);
     } else {
         owners_.emplace(key_of(sent.value), id);
         ++operation.messages_left;
@@ -200,8 +201,27 @@ void CollectiveExecutor::peer_stopped(Time now, std::uint32_t slot, std::uint32_
     deadlines_.set(slot, operation.deadline);
 }
 
+// Beyond the bound a send is over once its peer has it: whoever sends more than the peer takes waits.
+bool CollectiveExecutor::may_copy(PeerId peer, std::uint64_t bytes) const {
+    const auto copied = copied_.find(peer.value);
+    return bytes <= copied_bytes && (copied == copied_.end() || copied->second + bytes <= max_copied_.value);
+}
+
+// Copies of a group that has failed are no longer needed.
+void CollectiveExecutor::cancel_copies(Time now, std::uint32_t group) {
+    std::vector<MessageId> copies;
+    for (const auto& [key, each] : detached_)
+        if (each.group == group && each.fails_group)
+            copies.push_back({static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
+    for (const MessageId copy : copies) endpoint_.cancel(now, copy);
+}
+
 void CollectiveExecutor::detached_over(Time now, Detached detached, const Event& event) {
+    const auto outcome = endpoint_.outcome(event.message);
+    const std::uint64_t bytes = charge(outcome ? outcome.value.message_bytes : 0);
     endpoint_.release(event.message);
+    if (const auto copied = copied_.find(event.peer.value); detached.fails_group && copied != copied_.end())
+        if ((copied->second -= bytes) == 0) copied_.erase(copied);
     const std::uint32_t slot = detached.writer.slot;
     if (event.kind == EventKind::send_failed && operations_.in_use(slot, detached.writer_generation) &&
         !operations_[slot].ended()) {
@@ -215,19 +235,20 @@ void CollectiveExecutor::detached_over(Time now, Detached detached, const Event&
     }
     pool_.give_back(std::move(detached.memory));
     if (event.kind == EventKind::send_finished || !detached.fails_group) return;
+    if (event.error == CommandError::peer_cancelled || event.error == CommandError::cancelled) return;
+    const Tag tag = Tag::read(event.tag);
+    // A peer that has closed in good order does not need what a collective sends it.
+    const bool left = event.error == CommandError::peer_closed;
+    if (left && tag.kind == TagKind::collective) return;
+    lost_[event.peer.value] += bytes;
     Group* group = find_group(detached.group);
-    if (group == nullptr || !group->is_open()) return;
-    // A peer that has closed or stopped its part does not need it; failure notices say why it did.
-    if (event.error == CommandError::peer_closed || event.error == CommandError::peer_cancelled ||
-        event.error == CommandError::cancelled)
-        return;
+    if (left || group == nullptr || !group->is_open()) return;
     CollectiveResult why;
     why.error = event.error == CommandError::refused  ? CollectiveError::mismatch
                 : event.error == CommandError::closed ? CollectiveError::aborted
                                                       : CollectiveError::peer_failed;
     why.engine_error = event.error;
     why.culprit = detached.peer;
-    const Tag tag = Tag::read(event.tag);
     why.sequence = tag.kind == TagKind::collective ? tag.sequence : 0;
     if (tag.kind == TagKind::message && event.error == CommandError::refused)
         return;  // the receiver fails, not the group

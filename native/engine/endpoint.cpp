@@ -161,10 +161,11 @@ CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& c) {
     if (!(c.peer == any_peer)) {
         peer = peer_at(c.peer);
         if (!peer) return {{}, CommandError::unknown_peer};
-        if (peer->state.may(PeerState::Event::connect)) start_handshake(now, *peer);
     }
+    // What is here needs no peer: it may have left.
     const std::uint32_t found = find_unexpected(peer ? peer->index : UINT32_MAX, c.tag);
     if (found != UINT32_MAX) return claim(now, peer, found, c);
+    if (peer && peer->state.may(PeerState::Event::connect)) start_handshake(now, *peer);
     if ((peer ? peer->receives : any_receives_) >= config_.max_messages_per_peer)
         return {{}, CommandError::too_many_messages};
     const std::uint32_t slot = incoming_.take();

@@ -27,7 +27,7 @@ using CollectivePtr = std::shared_ptr<CollectiveOperation>;
 
 class Collectives {
 public:
-    explicit Collectives(Endpoint& endpoint) : executor_(endpoint) {}
+    Collectives(Endpoint& endpoint, Bytes max_copied) : executor_(endpoint, max_copied) {}
 
     template <class Command>
     CollectivePtr start(Time now, const Command& command) {

@@ -198,6 +198,23 @@ void Runtime::close_group(std::uint32_t group, bool tell) {
     kick(lock);
 }
 
+bool Runtime::wait_delivered(Duration timeout) {
+    Lock lock = enter();
+    const Inside inside(*this);
+    const auto done = [&] { return collectives_->executor().copied().empty(); };
+    wait_until(lock, done, real_deadline(timeout), nullptr);
+    return done();
+}
+
+std::unordered_map<std::uint32_t, std::uint64_t> Runtime::undelivered() const {
+    const Lock lock = enter();
+    std::unordered_map<std::uint32_t, std::uint64_t> out;
+    const CollectiveExecutor& executor = collectives_->executor();
+    for (const auto* bytes : {&executor.copied(), &executor.lost()})
+        for (const auto& [peer, count] : *bytes) out[engine_->rank_of({peer})] += count;
+    return out;
+}
+
 // ---- what is known ----
 
 std::vector<RuntimeLogEntry> Runtime::drain_log() {

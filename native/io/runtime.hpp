@@ -106,6 +106,11 @@ public:
     CollectivePtr start(const MessageCommand& command, bool wait_follows) {
         return start_any(command, wait_follows);
     }
+    // Blocks until peers have taken, or will never take, what operations that are over have left in copies. False: time
+    // is up.
+    bool wait_delivered(Duration timeout);
+    // Bytes of such copies that have not been taken, by rank; those of peers that have gone without them are included.
+    std::unordered_map<std::uint32_t, std::uint64_t> undelivered() const;
     bool wait(const CollectivePtr& operation, Duration timeout) { return wait_for(operation, timeout); }
     bool watch(const CollectivePtr& operation, std::uint64_t id) { return watch_for(operation, id); }
     // Ids of watched operations that are over. Blocks until there is one; empty: time is up or the runtime is closed.

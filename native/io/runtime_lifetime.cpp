@@ -49,7 +49,7 @@ Runtime::Runtime(const RuntimeOptions& options) : options_(options), role_(pump_
     pump_.open(driver_->table(), driver_->io(), capabilities_.max_burst_packets);
     engine_ =
         std::make_unique<Endpoint>(options_.engine, options_.seed != 0 ? options_.seed : entropy(), pump_.now());
-    collectives_ = std::make_unique<Collectives>(*engine_);
+    collectives_ = std::make_unique<Collectives>(*engine_, options_.max_copied);
     pump_.set_engine(*engine_, collectives_->executor());
     if (options_.io_thread) start_thread();
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/executor.hpp"
 #include "engine/config.hpp"
 #include "engine/setting.hpp"
 #include "engine/units.hpp"
@@ -33,7 +34,10 @@ struct RuntimeOptions {
     // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
     bool io_thread = true;
     Duration linger = microseconds(100);
-    // close() waits this long for peers to acknowledge what collectives have left in copies.
+    // What messages to one peer leave from copies at once (CollectiveExecutor).
+    Bytes max_copied = CollectiveExecutor::max_copied_default;
+    // close() waits this long for peers to acknowledge what collectives have left in copies: failure notices, and what
+    // wait_delivered() was not given the time for.
     Duration close_timeout = seconds(2);
     // 0: from the system's entropy. Anything else only for tests: session ids must not repeat.
     std::uint64_t seed = 0;
@@ -115,6 +119,11 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
                                                         "Hand runs of packets to the kernel as one (UDP GSO)."}),
     setting_row<&RuntimeOptions::receive_offload>({SettingSection::datagrams, "receive_offload", accept::boolean(),
                                                    "Take runs of packets from the kernel as one (UDP GRO)."}),
+    setting_row<&RuntimeOptions::max_copied>({SettingSection::bounds, "max_copied_bytes",
+                                              accept::integer(0, tebibyte),
+                                              "Short messages under way to one peer that leave from copies, so "
+                                              "that their sends are over at once. Beyond "
+                                              "it a send is over once the peer has it."}),
     setting_row<&RuntimeOptions::linger>(
         {SettingSection::timers, "linger_s", accept::number(0, 1),
          "How long the I/O thread stays away after a blocking call, so that the next call need not wait for it."}),

@@ -43,7 +43,7 @@ def member(group_rank: int, **more: Any) -> Member:
     return Member(rank, card, **more)
 
 
-SCENE = FailureContext("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, WORDS)
+SCENE = FailureContext("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, 16384, WORDS)
 
 
 def result(**values: Any) -> Any:
@@ -115,7 +115,7 @@ def test_every_result_has_its_class_and_says_where(
 
 
 def test_members_without_cards_have_their_rank() -> None:
-    context = FailureContext("dp", 0, {0: Member(10), 1: Member(11)}, 10.0)
+    context = FailureContext("dp", 0, {0: Member(10), 1: Member(11)}, 10.0, 16384)
     text = text_of(context, error="peer_failed", engine_error="peer_timeout", culprit=1)
     assert "rank 11 is gone" in text
     assert "See whether its process is alive" in text

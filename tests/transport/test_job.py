@@ -27,9 +27,11 @@ from dlcp import errors
 from dlcp.transport import Endpoint, Settings
 from dlcp.transport import job as job_module
 from dlcp.transport import meeting as meeting_module
+from dlcp.transport.communicator import Communicator
 from dlcp.transport.job import Job, _choose_place, for_collectives
 from dlcp.transport.meeting import Meeting
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
+from dlcp.transport.span import Span
 from dlcp.transport.store import MemoryStore, PrefixStore, wait_for
 from tests.support.relay import Header, Relay
 
@@ -559,6 +561,77 @@ def test_close_waits_until_peers_are_quiet(
 
     job_module._settle(Runtime(), sleep, lambda: now_s)  # type: ignore[arg-type]
     assert now_s == pytest.approx(closes_at_s)
+
+
+@pytest.fixture
+def groups(start: Start) -> Callable[..., list[Communicator]]:
+    """The communicators of a group of two ranks, which keep no message that nobody asks for."""
+
+    def run(**settings: Any) -> list[Communicator]:
+        jobs = start(2, flight_recorder_entries=0, **({"max_unexpected_bytes": 0} | settings))
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(lambda job: job.open_communicator("g"), jobs))
+
+    return run
+
+
+Groups = Callable[..., list[Communicator]]
+DATA = np.arange(1000, dtype=np.uint8)
+
+
+def test_close_waits_until_peers_have_what_was_sent(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = groups()
+    a.send(Span.of(DATA), 1).wait()
+    monkeypatch.setattr(job_module, "_DELIVERY_QUIET_S", 0.01)
+    got = np.zeros_like(DATA)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(a.job.close)
+        while "up to 60 s more, until the others have received what this rank has sent" not in caplog.text:
+            assert not closing.done()
+        b.receive(Span.of(got), 0).wait(PATIENCE_S)
+        closing.result(PATIENCE_S)
+    assert np.array_equal(got, DATA)
+    assert "is lost" not in caplog.text
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_close_says_what_was_not_received(
+    groups: Groups, caplog: pytest.LogCaptureFixture, *, leaves: bool
+) -> None:
+    """It does not wait for a peer that has left, nor long while an exception is under way."""
+    a, b = groups()
+    a.send(Span.of(DATA), 1).wait()
+    a.job.endpoint.wait_for_peer(1, timeout_s=PATIENCE_S)
+    if leaves:
+        b.job.close()
+        a.job.close()
+    else:
+        with pytest.raises(ZeroDivisionError), a.job:
+            1 / 0  # noqa: B018
+    assert "is lost: 1000 bytes to rank 1" in caplog.text
+
+
+def test_message_of_a_rank_that_has_left_with_the_store(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver has it, and needs neither the sender nor its entry in the store."""
+    a, b = groups(max_unexpected_bytes=1 << 20)
+    a.send(Span.of(DATA), 1).wait()
+    a.job.close()
+    monkeypatch.delattr(MemoryStore, "check")
+    got = np.zeros_like(DATA)
+    b.receive(Span.of(got), 0).wait(PATIENCE_S)
+    assert np.array_equal(got, DATA)
+
+
+def test_bound_of_messages_says_its_name(groups: Groups) -> None:
+    a, _ = groups(max_messages_per_peer=1)
+    a.send(Span.of(DATA), 1)
+    with pytest.raises(errors.LimitError, match=r"1 messages with rank 1 .* raise max_messages_per_peer"):
+        a.send(Span.of(DATA), 1).wait()
+    a.abort()
 
 
 def test_process_that_forgets_to_close_ends_well() -> None:

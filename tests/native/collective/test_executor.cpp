@@ -279,6 +279,51 @@ TEST_CASE("executor: small results are there before the peers have acknowledged,
     CHECK(ranks.world.endpoint(0).kept_messages().outgoing == 0);
 }
 
+// Rank 1 keeps nothing that it has not asked for, and rank 0 sends it `count` messages.
+std::vector<std::size_t> send_to_nobody(Ranks& ranks, std::size_t count, std::uint32_t bytes) {
+    MessagePlan plan;
+    plan.to = 1;
+    plan.bytes = bytes;
+    plan.is_virtual = true;
+    std::vector<std::size_t> messages;
+    for (std::size_t i = 0; i < count; ++i) messages.push_back(ranks.world.add(plan));
+    for (const std::size_t message : messages) ranks.world.start_message(message, true);
+    ranks.wait(milliseconds(100));
+    return messages;
+}
+
+TEST_CASE("executor: sends beyond what may leave from copies are over once the peer has them") {
+    Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+    constexpr std::uint32_t bytes = 256 * 1024;
+    constexpr std::size_t copied = CollectiveExecutor::max_copied_default.value / bytes;
+    const auto messages = send_to_nobody(ranks, copied + 3, bytes);
+    CHECK(std::ranges::count(ranks.world.operations(), Operation::Phase::over, &Operation::phase) == copied);
+    CHECK(ranks.world.executor(0).copied().begin()->second == CollectiveExecutor::max_copied_default.value);
+    for (const std::size_t message : messages) ranks.world.start_message(message, false);
+    ranks.run();
+    CHECK(ranks.world.executor(0).copied().empty());
+    ranks.finish();
+}
+
+TEST_CASE("executor: a copy is lost if its peer leaves or dies, and is not awaited after an abort") {
+    for (const bool dies : {false, true}) {
+        for (const bool aborts : {false, true}) {
+            Ranks ranks(2, [](std::uint32_t, EndpointConfig& config) { config.max_unexpected = Bytes{0}; });
+            send_to_nobody(ranks, 1, 1000);
+            CHECK(ranks.world.executor(0).copied().begin()->second == 1000);
+            ranks.world.close_group(0, 0, aborts);
+            CHECK(ranks.world.executor(0).copied().empty() == aborts);
+            if (dies)
+                ranks.world.freeze(1);
+            else
+                ranks.world.close(1);
+            ranks.wait(seconds(4));
+            CHECK(ranks.world.executor(0).copied().empty());
+            CHECK(ranks.world.executor(0).lost().empty() == aborts);
+        }
+    }
+}
+
 TEST_CASE("executor: messages of one tag come in order, and a receive from anyone names the sender") {
     Ranks ranks(4);
     ranks.set_ways(unkind());
