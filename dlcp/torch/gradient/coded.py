@@ -15,7 +15,7 @@ and types that are not coded travel exactly.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +111,11 @@ class CodedPipeline:
     def cancel(self, key: Hashable) -> None:
         self._budget.settle(key, 0.0)
 
-    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+    def end_step(
+        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
+    ) -> ResidualReport | None:
         self._budget.end_step()
-        return self.residual.end_step(applied=applied)
+        return self.residual.end_step(applied=applied, discarded=discarded)
 
     # --- a buffer -------------------------------------------------------------------------------------------
 
@@ -140,7 +142,10 @@ class CodedPipeline:
         pinned = coder.device.type == "cuda"
         with state.lock:
             coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
-            sender = self.residual.open(FROM_SENDER, buffer.key, plan.stream, device=coder.device)
+            unused = buffer.call.unused
+            sender = self.residual.open(
+                FROM_SENDER, buffer.key, plan.stream, device=coder.device, unused=unused
+            )
             owner = values = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
@@ -150,7 +155,9 @@ class CodedPipeline:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
-                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit)
+                owner = self.residual.open(
+                    FROM_OWNER, (buffer.key, average), own_stream, unit, unused=unused
+                )
             opened = coder.output(state, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:

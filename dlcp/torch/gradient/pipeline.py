@@ -10,7 +10,7 @@ account around them: it counts steps and bytes, and knows no exchange.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,9 @@ class BufferCall:
     """Where the result goes, such as where the buffer came from; None: to memory of its own."""
     opts: Any = None
     """torch's options of the call."""
+    unused: Collection[str] = ()
+    """Parameters that this rank's backward did not use. If no rank's did, nobody applies their result: so what is kept
+    of them is not sent, and waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +124,13 @@ class Pipeline(Protocol):
     def cancel(self, key: Hashable) -> None:
         """A buffer could not be started, or its collective failed before it was settled."""
 
-    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
-        """The optimizer used the step's gradients, or not: then it never was. What is kept; None: no memory."""
+    def end_step(
+        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
+    ) -> ResidualReport | None:
+        """The optimizer used the step's gradients, or not: then it never was; nor was it for `discarded` parameters.
+
+        What is kept; None: no memory.
+        """
 
     def reset(self, names: Iterable[str] | None) -> None:
         """Writes off what is kept of these parameters; None: of all."""

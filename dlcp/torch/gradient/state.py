@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
 from dlcp.torch.gradient.recipes import RECIPES, check_options
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
+from dlcp.torch.gradient.watched import WatchedGradients
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.feedback import FeedbackMemory
@@ -93,6 +94,8 @@ class GradientState:
         self.group = group
         """The group of the gradients; None: the default group."""
         self._scaler = scaler
+        self.watched = WatchedGradients(self.names)
+        """What DistributedDataParallel does with the results."""
         self._order = ForwardOrder(self.names.model)
         self.rules = LayoutRules(self.options, self.names, self._order)
         """The rules for each buffer."""
@@ -291,6 +294,11 @@ class GradientState:
         if self._step is not None:
             self._step.full = True
 
+    def discard(self, names: Collection[str]) -> None:
+        """Nobody applies the current step's results for these parameters."""
+        if self._step is not None:
+            self._step.discarded = names
+
     def starting(
         self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0, agree: str = ""
     ) -> contextlib.AbstractContextManager[tuple[Communicator, Any]]:
@@ -351,7 +359,9 @@ class GradientState:
         with self.lock:
             self._step = None
             self._number += 1
-            kept = self.pipeline.end_step(applied=applied, gradient_norm=step.gradient_norm())
+            kept = self.pipeline.end_step(
+                applied=applied, discarded=step.discarded, gradient_norm=step.gradient_norm()
+            )
             self.ledger.end_step(kept, applied=applied)
             self.buffers.recycle()
             self._digests.clear()

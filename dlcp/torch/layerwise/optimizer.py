@@ -302,7 +302,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         layouts = [
             Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
         ]
-        return GradientReducer(exchange_of(state, self._group, self._communicator), layouts)
+        return GradientReducer(exchange_of(state, self._group, self._communicator), in_order, layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ The methods here do nothing; a fill overrides those that it needs. All run with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ class BufferPlan(NamedTuple):
     """Its elements, by the rank that adds them."""
     step: int
     """Number of the step; the same on all ranks."""
+    unused: Collection[str] = ()
+    """Of its parameters, those that this rank's backward did not use."""
 
 
 class Rules(NamedTuple):
@@ -63,8 +65,11 @@ class Fill:
     def begin_step(self, loss_scale: float) -> None:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
 
-    def end_step(self, applied: bool) -> ResidualReport | None:
-        """Ends a step, which the optimizer used or skipped. The account of kept values; None: nothing is kept."""
+    def end_step(self, applied: bool, discarded: Collection[str]) -> ResidualReport | None:
+        """Ends a step, which the optimizer used or skipped, or of which it did not get the `discarded` parameters.
+
+        The account of kept values; None: nothing is kept.
+        """
         return None
 
     # --- a buffer -------------------------------------------------------------------------------------------
