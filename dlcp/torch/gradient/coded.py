@@ -155,9 +155,7 @@ class CodedPipeline:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
-                owner = self.residual.open(
-                    FROM_OWNER, (buffer.key, average), own_stream, unit, unused=unused
-                )
+                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit, unused=unused)
             opened = coder.output(state, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:

@@ -8,8 +8,8 @@ no further copy. no_sync() never comes here. Sparse gradients, and types that ca
 collectives.
 
 Under find_unused_parameters DDP discards the result of a parameter that no rank has used, and knows that only when all
-buckets are over. So a rank that has no gradient of a parameter keeps what it kept; and when DDP is done, watched.py sees
-which gradients it has left alone.
+buckets are over. So a rank that has no gradient of a parameter keeps what it kept; and when DDP is done, watched.py
+sees which gradients it has left alone.
 """
 
 # No `from __future__ import annotations`: register_comm_hook looks at the annotations themselves.

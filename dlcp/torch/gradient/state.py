@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
+logger = logging.getLogger("dlcp")
+
 VERSION = 1
 """Of state_dict()."""
 BUFFERS_MAX = 65536
@@ -62,6 +65,9 @@ class GradientState:
     at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
     that; on CUDA the question waits for the device. `verify`: compares hashes of the results over the ranks in each
     step, which costs a collective and a wait.
+
+    A copy, or what is unpickled, goes on from what state_dict() says, with the copied model, the default group, no
+    scaler and a report of its own. Torch's copy of a model in DDP has no hook until one is registered.
     """
 
     def __init__(
@@ -185,6 +191,23 @@ class GradientState:
             self._end(False)
             self.pipeline.load_state_dict(state)
             self._number = number
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For torch's copies of a model in DDP, which hold its hook's state.
+        if self.group is not None or self._scaler is not None:
+            logger.warning(
+                "a copy of a GradientState has the default group and no scaler: groups and scalers cannot be copied"
+            )
+        return {
+            "model": self.names.model,
+            "options": self.options,
+            "verify": self.verify,
+            "saved": self.state_dict(),
+        }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        GradientState.__init__(self, state["model"], options=state["options"], verify=state["verify"])
+        self.load_state_dict(state["saved"])
 
     def _check_saved(self, state: object) -> None:
         if not isinstance(state, Mapping):

@@ -5,8 +5,8 @@
     watched.when_over(tell)           # with the last bucket: calls tell(names) once DDP has put all results in place
 
 DDP discards the result of a parameter that no rank has used. It leaves the gradient as it is: the same tensor, in the
-same version. But one that is a view of the bucket has the result all the same. A rank that has ended its inputs earlier than others (join) takes part without a backward, and never sees
-gradients: it uses no parameter.
+same version. But one that is a view of the bucket has the result all the same. A rank that has ended its inputs earlier
+than others (join) takes part without a backward: it uses no parameter, and does not learn what others discard.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ class WatchedGradients:
 
         def look() -> None:
             now = {name: self._state(name) for name in before}
-            tell([n for n, (gradient, version) in before.items() if now[n][0] is gradient and now[n][1] == version])
+            tell(
+                [
+                    n
+                    for n, (gradient, version) in before.items()
+                    if now[n][0] is gradient and now[n][1] == version
+                ]
+            )
 
         # DDP queues what puts results in place right after this call: what that queues in turn comes behind it.
         queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]

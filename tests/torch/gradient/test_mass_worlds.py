@@ -34,7 +34,10 @@ from tests.torch.gradient.test_exchange import LOSSY, same_on_all_ranks, total
 SEEDS = 12
 CASES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"recipe": name} | options for name, options in OPTIONS.items() if name != "low_bit"},
-    **{f"low_bit-{codec}": {"recipe": "low_bit", "codec": codec, "warmup_steps": 1} for codec in ("int8", "int4", "int2")},
+    **{
+        f"low_bit-{codec}": {"recipe": "low_bit", "codec": codec, "warmup_steps": 1}
+        for codec in ("int8", "int4", "int2")
+    },
     "low_bit-by_hosts": {"recipe": "low_bit", "warmup_steps": 0, "by_hosts": True},
 }
 SHAPES = {"a": (40, 60), "b": (7, 11), "c": (30, 50), "d": (64, 64), "bias": (50,), "table": (20, 8)}
@@ -106,14 +109,16 @@ def drawn(seed: int, size: int) -> World:
     )
     names = [name for name in SHAPES if name != "table"]
     rare = rng.sample(names, 3)
-    for number in range(rng.randint(4, 9)):
+    for _ in range(rng.randint(4, 9)):
         several = not static and not joined and rng.random() < 0.25
         passes = []
         for _ in range(rng.randint(2, 3) if several else 1):
             backwards = []
             for _ in range(1 if static or rng.random() < 0.7 else 2):
                 chance = {name: rng.choice([0.0, 0.0, 0.5, 1.0]) if name in rare else 0.9 for name in names}
-                used = [[n for n in names if not finds or rng.random() < chance[n]] or names for _ in range(size)]
+                used = [
+                    [n for n in names if not finds or rng.random() < chance[n]] or names for _ in range(size)
+                ]
                 backwards.append([each + ["table"] * world.sparse for each in used])
             passes.append(backwards)
         skipped = not several and not joined and rng.random() < 0.15
@@ -201,7 +206,9 @@ def run_all(case: str, first: int, seeds: int) -> int:
             with on_hosts([0, 0, 1, 1]) if "hosts" in case or case == "hitopk" else nullcontext():
                 run(seed, CASES[case])
         except BaseException as error:
-            command = f"python -m tests.torch.gradient.test_mass_worlds --first {seed} --seeds 1 --case {case}"
+            command = (
+                f"python -m tests.torch.gradient.test_mass_worlds --first {seed} --seeds 1 --case {case}"
+            )
             raise AssertionError(f"{drawn(seed, dist.get_world_size())}\n{command}: {error}") from error
     return seeds
 
@@ -209,7 +216,9 @@ def run_all(case: str, first: int, seeds: int) -> int:
 def in_ranks(case: str, first: int, seeds: int) -> None:
     size = 4 if "hosts" in case or case == "hitopk" else 2
     environment = LOSSY if case == "dlcp" else {}
-    ranks.run(run_all, size, case=case, first=first, seeds=seeds, environment=environment, timeout_s=100.0 + seeds)
+    ranks.run(
+        run_all, size, case=case, first=first, seeds=seeds, environment=environment, timeout_s=100.0 + seeds
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -218,7 +227,9 @@ def test_gradients_are_applied_or_kept_whatever_the_model_does(case: str) -> Non
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--case", choices=CASES, action="append", help="may be given several times")
