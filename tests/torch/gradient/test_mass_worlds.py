@@ -1,21 +1,17 @@
 """Whatever a model does under DistributedDataParallel: gradients made = applied + kept, per element, for every recipe.
 
-    python -m tests.torch.gradient.test_mass_worlds --seeds 1000 --first 0 --case low_bit-int2
-
 A seed draws a world: parameters that some ranks or all leave unused, or that are frozen on the way, shared or sparse;
 several backward passes in a step, with exchange and without; steps that a scaler skips; ranks that end early (join);
-DDP's options. Gradients are whole numbers, of which sums are exact.
+DDP's options. Gradients are whole numbers. DLCP_MASS_SEEDS=1000 runs so many worlds of each case, from DLCP_MASS_FIRST.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import random
-import sys
-import traceback
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -31,7 +27,10 @@ from tests.torch import ranks
 from tests.torch.gradient.test_conformance import OPTIONS, Scale, kept
 from tests.torch.gradient.test_exchange import LOSSY, same_on_all_ranks, total
 
-SEEDS = 12
+SEEDS, FIRST = (
+    int(os.environ.get(f"DLCP_MASS_{name}", usual)) for name, usual in (("SEEDS", 12), ("FIRST", 0))
+)
+GROUP = 50
 CASES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"recipe": name} | options for name, options in OPTIONS.items() if name != "low_bit"},
     **{
@@ -69,26 +68,20 @@ class Branches(nn.Module):
 
 
 @dataclass
-class Step:
-    """Of the optimizer. `passes`: those with exchange; of each all backward passes, and of each what a rank uses."""
-
-    passes: list[list[list[list[str]]]]
-    skipped: bool = False
-
-
-@dataclass
 class World:
     """What a seed decides."""
 
     ddp: dict[str, Any]
     to_none: bool
     sparse: bool
-    steps: list[Step] = field(default_factory=list)
-    ends: list[int] | None = None
-    """By rank, the step before which it ends early; None: none does."""
-    frozen: tuple[str, int] = ("", 0)
-    """A parameter, and the step from which on it is."""
-    resumed: int = -1
+    steps: list[list[list[list[list[str]]]]]
+    """Of each its passes with exchange, of each all backward passes, and of each what a rank uses."""
+    skipped: set[int]
+    ends: list[int]
+    """By rank, the step before which it has no more inputs."""
+    frozen: dict[str, int]
+    """Parameters, and the step from which on they are."""
+    resumed: int
     """The step before which the state is saved and loaded."""
 
 
@@ -96,42 +89,35 @@ def drawn(seed: int, size: int) -> World:
     rng = random.Random(seed)
     finds, joined = rng.random() < 0.75, rng.random() < 0.25
     static = not finds and rng.random() < 0.5
-    world = World(
-        {
-            "find_unused_parameters": finds,
-            "static_graph": static,
-            "gradient_as_bucket_view": rng.random() < 0.4,
-            "bucket_cap_mb": rng.choice([0.001, 0.02, 1.0]),
-        },
-        # Torch tells ranks that have ended nothing of gradients that others discard: see docs/gradients.md.
-        to_none=(joined and finds) or rng.random() < 0.6,
-        sparse=not joined and rng.random() < 0.3,
-    )
+    ddp = {
+        "find_unused_parameters": finds,
+        "static_graph": static,
+        "gradient_as_bucket_view": rng.random() < 0.4,
+        "bucket_cap_mb": rng.choice([0.001, 0.02, 1.0]),
+    }
+    # Ranks without inputs do not learn which gradients others discard, so these have to be None.
+    to_none, sparse = (joined and finds) or rng.random() < 0.6, not joined and rng.random() < 0.3
     names = [name for name in SHAPES if name != "table"]
     rare = rng.sample(names, 3)
+    steps: list[list[list[list[list[str]]]]] = []
     for _ in range(rng.randint(4, 9)):
         several = not static and not joined and rng.random() < 0.25
-        passes = []
+        steps.append([])
         for _ in range(rng.randint(2, 3) if several else 1):
-            backwards = []
+            steps[-1].append([])
             for _ in range(1 if static or rng.random() < 0.7 else 2):
                 chance = {name: rng.choice([0.0, 0.0, 0.5, 1.0]) if name in rare else 0.9 for name in names}
                 used = [
                     [n for n in names if not finds or rng.random() < chance[n]] or names for _ in range(size)
                 ]
-                backwards.append([each + ["table"] * world.sparse for each in used])
-            passes.append(backwards)
-        skipped = not several and not joined and rng.random() < 0.15
-        world.steps.append(Step(passes, skipped))
-    last = len(world.steps)
-    if finds and rng.random() < 0.3:
-        world.frozen = rng.choice(names), rng.randrange(last)
-    if rng.random() < 0.2:
-        world.resumed = rng.randrange(last)
-    if joined:
-        world.ends = [rng.randint(0, last) for _ in range(size)]
-        world.ends[rng.randrange(size)] = last
-    return world
+                steps[-1][-1].append([each + ["table"] * sparse for each in used])
+    last, places = len(steps), range(len(steps))
+    skipped = {at for at in places if not joined and len(steps[at]) == 1 and rng.random() < 0.15}
+    frozen = {rng.choice(names): rng.randrange(last)} if finds and rng.random() < 0.3 else {}
+    ends = [rng.randint(0, last) if joined else last for _ in range(size)]
+    ends[rng.randrange(size)] = last
+    resumed = rng.randrange(last) if not joined and rng.random() < 0.2 else -1
+    return World(ddp, to_none, sparse, steps, skipped, ends, frozen, resumed)
 
 
 def made(seed: int, place: tuple[int, ...], name: str) -> torch.Tensor:
@@ -143,103 +129,73 @@ def made(seed: int, place: tuple[int, ...], name: str) -> torch.Tensor:
 def run(seed: int, options: Mapping[str, Any]) -> None:
     """One world, in the group that is there. Raises AssertionError."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    world, model, scaler = drawn(seed, size), Branches(drawn(seed, size).sparse), Scale()
+    world, scaler = drawn(seed, size), Scale()
+    model, joined = Branches(world.sparse), min(world.ends) < len(world.steps)
     more = {} if options["recipe"] == "exact" else {"small_numel": 64}
-    state = dlcp.torch.GradientState(model, scaler=scaler, verify=world.ends is None, **more, **options)
+    state = dlcp.torch.GradientState(model, scaler=scaler, verify=not joined, **more, **options)
     wrapped = DistributedDataParallel(model, **world.ddp)
     wrapped.register_comm_hook(state, dlcp.torch.gradient_hook)
-    names = {"embedding.weight" if name == "table" else name: name for name in SHAPES}
     layout = Layout.of((name, each.numel()) for name, each in model.named_parameters())
-    where = {names[one.name]: slice(one.begin, one.end) for one in layout.segments}
+    where = {
+        one.name.replace("embedding.weight", "table"): slice(one.begin, one.end) for one in layout.segments
+    }
     given, applied = (torch.zeros(layout.numel, dtype=torch.float64) for _ in range(2))
-    ends = world.ends or [len(world.steps)] * size
 
     def step(number: int) -> None:
-        this = world.steps[number]
-        if number == world.resumed and world.ends is None:
+        if number == world.resumed:
             state.load_state_dict(state.state_dict())
-        if number == world.frozen[1] and world.frozen[0]:
-            getattr(model, world.frozen[0]).requires_grad_(False)
+        for name, first in world.frozen.items():
+            getattr(model, name).requires_grad_(number < first)
         wrapped.zero_grad(set_to_none=world.to_none)
-        for at, backwards in enumerate(this.passes):
+        for at, backwards in enumerate(world.steps[number]):
             for inner, used in enumerate(backwards):
                 with wrapped.no_sync() if inner + 1 < len(backwards) else nullcontext():
-                    mine = {name: made(seed, (number, at, inner, rank), name) for name in used[rank]}
-                    loss = wrapped(mine, scaler.value)
+                    loss = wrapped(
+                        {name: made(seed, (number, at, inner, rank), name) for name in used[rank]},
+                        scaler.value,
+                    )
                     if loss.requires_grad:
                         loss.backward()
-        if this.skipped:
-            scaler.value /= 2
-            return
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                applied[where[names[name]]] += gradient.double().view(-1) / scaler.value * size
-        for at, backwards in enumerate(this.passes):
-            for inner, used in enumerate(backwards):
-                for other in range(size):
-                    for name in used[other] if number < ends[other] else ():
-                        if name != world.frozen[0] or number < world.frozen[1]:
+                for other in range(size) if number not in world.skipped else ():
+                    for name in used[other] if number < world.ends[other] else ():
+                        if number < world.frozen.get(name, len(world.steps)):
                             gradient = made(seed, (number, at, inner, other), name).double().view(-1)
                             given[where[name]] += gradient * (2 if name == "c" else 1)
+        if number in world.skipped:
+            scaler.value /= 2
+            return
+        for place, parameter in zip(where.values(), model.parameters(), strict=True):
+            if parameter.grad is not None:
+                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+                applied[place] += gradient.double().view(-1) / scaler.value * size
 
-    with wrapped.join() if world.ends else nullcontext():
-        for number in range(ends[rank]):
+    with wrapped.join() if joined else nullcontext():
+        for number in range(world.ends[rank]):
             step(number)
-    everybody = [torch.empty_like(applied) for _ in range(size)]
-    dist.all_gather(everybody, applied)
-    if not world.ends:
+    if not joined:
         same_on_all_ranks(applied)
-    longest = ends.index(len(world.steps))
-    givens = [torch.empty_like(given) for _ in range(size)]
-    dist.all_gather(givens, given)
-    missing = givens[longest] - everybody[longest] - total(kept(state, layout))
+    missing = given - applied
+    dist.broadcast(missing, world.ends.index(len(world.steps)))
+    missing -= total(kept(state, layout))
     wrong = {name: missing[place].abs().max().item() for name, place in where.items()}
-    # Sums of a gradient and what was kept are rounded once, to 2^-24 of some hundreds.
+    # A gradient and what was kept are added in float32, whose last bit is 2^-15 of some hundreds.
     assert max(wrong.values()) < 1e-3, f"missing of {wrong}"
 
 
-def run_all(case: str, first: int, seeds: int) -> int:
-    """Worlds one after the other; how many held. Raises AssertionError, with the line that replays a world."""
+def run_all(case: str, first: int, seeds: int) -> None:
+    """Worlds one after the other. Raises AssertionError, with the line that replays a world."""
     for seed in range(first, first + seeds):
         try:
-            with on_hosts([0, 0, 1, 1]) if "hosts" in case or case == "hitopk" else nullcontext():
+            with on_hosts([0, 0, 1, 1]) if dist.get_world_size() == 4 else nullcontext():
                 run(seed, CASES[case])
         except BaseException as error:
-            command = (
-                f"python -m tests.torch.gradient.test_mass_worlds --first {seed} --seeds 1 --case {case}"
-            )
-            raise AssertionError(f"{drawn(seed, dist.get_world_size())}\n{command}: {error}") from error
-    return seeds
+            line = f"DLCP_MASS_FIRST={seed} DLCP_MASS_SEEDS=1 python -m pytest {__file__} -k {case}-{seed}"
+            raise AssertionError(f"{error}\n{drawn(seed, dist.get_world_size())}\n{line}") from error
 
 
-def in_ranks(case: str, first: int, seeds: int) -> None:
-    size = 4 if "hosts" in case or case == "hitopk" else 2
-    environment = LOSSY if case == "dlcp" else {}
-    ranks.run(
-        run_all, size, case=case, first=first, seeds=seeds, environment=environment, timeout_s=100.0 + seeds
-    )
-
-
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, GROUP))
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_are_applied_or_kept_whatever_the_model_does(case: str) -> None:
-    in_ranks(case, 0, SEEDS)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--case", choices=CASES, action="append", help="may be given several times")
-    arguments = parser.parse_args()
-    bad = 0
-    for each in arguments.case or CASES:
-        try:
-            in_ranks(each, arguments.first, arguments.seeds)
-            print(f"{each}: {arguments.seeds} worlds", flush=True)
-        except AssertionError:
-            bad = 1
-            traceback.print_exc()
-    sys.exit(bad)
+def test_gradients_are_applied_or_kept_whatever_the_model_does(case: str, first: int) -> None:
+    seeds, hosts = min(GROUP, FIRST + SEEDS - first), "hosts" in case or case == "hitopk"
+    environment = LOSSY if case == "dlcp" else {}
+    ranks.run(run_all, 4 if hosts else 2, case=case, first=first, seeds=seeds, environment=environment)
