@@ -8,7 +8,7 @@ none. Exchange: bounded all-reduce or reduce-scatter. Each rank adds, marks and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +92,8 @@ class BoundedPipeline:
     def cancel(self, key: Hashable) -> None:
         self._budget.settle(key, 0.0)
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
-        kept = self.fill.end_step(applied, discarded)
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        kept = self.fill.end_step(applied)
         self.marker.end_step()
         self._phase.end_step(gradient_norm)
         self._budget.end_step()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -120,10 +120,8 @@ class ByHosts:
         self._inner.cancel(key)
         self._inner.cancel(_shard_key(key))
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
-        return self._inner.end_step(applied=applied, discarded=discarded, gradient_norm=gradient_norm)
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        return self._inner.end_step(applied=applied, gradient_norm=gradient_norm)
 
     def start(self, buffer: GradientBuffer) -> PendingBuffer:
         numbering = buffer.communicator

@@ -15,7 +15,7 @@ and types that are not coded travel exactly.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,11 +111,9 @@ class CodedPipeline:
     def cancel(self, key: Hashable) -> None:
         self._budget.settle(key, 0.0)
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         self._budget.end_step()
-        return self.residual.end_step(applied=applied, discarded=discarded)
+        return self.residual.end_step(applied=applied)
 
     # --- a buffer -------------------------------------------------------------------------------------------
 

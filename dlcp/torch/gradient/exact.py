@@ -5,7 +5,7 @@ Memory, selector, codec: none. Exchange: all-reduce or reduce-scatter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,9 +37,7 @@ class ExactPipeline:
     def cancel(self, key: Hashable) -> None:
         pass
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         return None
 
     def start(self, buffer: GradientBuffer) -> PendingBuffer:

@@ -128,18 +128,20 @@ class FeedbackMemory:
                 values.zero_()
         return stream
 
-    def end_step(self, *, applied: bool, discarded: Collection[str] = ()) -> ResidualReport:
-        """The optimizer has made its step; or skipped it: then what was kept before is kept again.
+    def discard(self, names: Collection[str]) -> None:
+        """The optimizer does not get what came of these parameters: for them the step never was. Before its end."""
+        for stream in self._streams.values():
+            stream.end_waiting()
+            for segment in stream.layout.segments if stream.opened else ():
+                if segment.name in names:
+                    place = slice(segment.begin, segment.end)
+                    torch.mul(stream.before[place], stream.factor, out=stream.after[place])
 
-        `discarded`: parameters for which it never was.
-        """
+    def end_step(self, *, applied: bool) -> ResidualReport:
+        """The optimizer has made its step; or skipped it: then what was kept before is kept again."""
         for stream in self._streams.values():
             stream.end_waiting()
             if stream.opened and applied:
-                for segment in stream.layout.segments if discarded else ():
-                    if segment.name in discarded:
-                        place = slice(segment.begin, segment.end)
-                        torch.mul(stream.before[place], stream.factor, out=stream.after[place])
                 stream.before, stream.after = stream.after, stream.before
                 stream.scale = self._scale
             stream.opened = False

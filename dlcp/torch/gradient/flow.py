@@ -15,7 +15,7 @@ buffer's sums start at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,13 +94,10 @@ class FlowPipeline:
     def cancel(self, key: Hashable) -> None:
         pass
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         self._open.clear()
-        # Of discarded parameters too: all ranks have to know the same of chunks.
         age = self._chunks.end_step(applied=applied)
-        return dataclasses.replace(self.residual.end_step(applied=applied, discarded=discarded), age=age)
+        return dataclasses.replace(self.residual.end_step(applied=applied), age=age)
 
     # --- a buffer -------------------------------------------------------------------------------------------
 

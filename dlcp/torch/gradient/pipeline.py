@@ -124,13 +124,8 @@ class Pipeline(Protocol):
     def cancel(self, key: Hashable) -> None:
         """A buffer could not be started, or its collective failed before it was settled."""
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
-        """The optimizer used the step's gradients, or not: then it never was; nor was it for `discarded` parameters.
-
-        What is kept; None: no memory.
-        """
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        """The optimizer used the step's gradients, or not: then it never was. What is kept; None: no memory."""
 
     def reset(self, names: Iterable[str] | None) -> None:
         """Writes off what is kept of these parameters; None: of all."""

@@ -11,7 +11,7 @@ layer's values travel by themselves, as do all with codec="fp32".
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -139,11 +139,9 @@ class RedSyncPipeline(SparsePipeline):
         super().begin_step(loss_scale)
         self._layers.begin_step()
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         self._layers.end_step(applied=applied)
-        return super().end_step(applied=applied, discarded=discarded, gradient_norm=gradient_norm)
+        return super().end_step(applied=applied, gradient_norm=gradient_norm)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"thresholds": self._layers.state_dict()}

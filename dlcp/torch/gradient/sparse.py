@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -129,10 +129,8 @@ class SparsePipeline:
     def cancel(self, key: Hashable) -> None:
         pass
 
-    def end_step(
-        self, *, applied: bool, discarded: Collection[str], gradient_norm: float | None
-    ) -> ResidualReport | None:
-        return self.residual.end_step(applied=applied, discarded=discarded)
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        return self.residual.end_step(applied=applied)
 
     # --- a buffer -------------------------------------------------------------------------------------------
 

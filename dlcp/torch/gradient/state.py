@@ -382,9 +382,9 @@ class GradientState:
         with self.lock:
             self._step = None
             self._number += 1
-            kept = self.pipeline.end_step(
-                applied=applied, discarded=step.discarded, gradient_norm=step.gradient_norm()
-            )
+            if step.discarded and self.residual is not None:
+                self.residual.discard(step.discarded)
+            kept = self.pipeline.end_step(applied=applied, gradient_norm=step.gradient_norm())
             self.ledger.end_step(kept, applied=applied)
             self.buffers.recycle()
             self._digests.clear()

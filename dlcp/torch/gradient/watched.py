@@ -40,9 +40,9 @@ class WatchedGradients:
         """A bucket has been given to a collective, and gradients are still to change."""
         memory = buffer.untyped_storage().data_ptr()
         for name in layout.names():
-            gradient, version = self._state(name)
+            gradient = self._names.parameters[name].grad
             if gradient is None or gradient.untyped_storage().data_ptr() != memory:
-                self._before[name] = gradient, version
+                self._before[name] = gradient, _version(gradient)
 
     def when_over(self, tell: Callable[[Collection[str]], None]) -> None:
         """Calls `tell` with the parameters whose gradients DDP has left alone; not where there is no backward."""
@@ -51,22 +51,17 @@ class WatchedGradients:
             return
 
         def look() -> None:
-            now = {name: self._state(name) for name in before}
-            tell(
-                [
-                    n
-                    for n, (gradient, version) in before.items()
-                    if now[n][0] is gradient and now[n][1] == version
-                ]
-            )
+            now = {name: self._names.parameters[name].grad for name in before}
+            same = [name for name, (gradient, _) in before.items() if now[name] is gradient]
+            tell([name for name in same if _version(now[name]) == before[name][1]])
 
         # DDP queues what puts results in place right after this call: what that queues in turn comes behind it.
         queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
         queue(lambda: queue(look))
 
-    def _state(self, name: str) -> tuple[torch.Tensor | None, int]:
-        gradient = self._names.parameters[name].grad
-        return gradient, 0 if gradient is None else gradient._version
+
+def _version(gradient: torch.Tensor | None) -> int:
+    return 0 if gradient is None else gradient._version
 
 
 def _in_backward() -> bool:

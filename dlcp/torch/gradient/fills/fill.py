@@ -65,11 +65,8 @@ class Fill:
     def begin_step(self, loss_scale: float) -> None:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
 
-    def end_step(self, applied: bool, discarded: Collection[str]) -> ResidualReport | None:
-        """Ends a step, which the optimizer used or skipped, or of which it did not get the `discarded` parameters.
-
-        The account of kept values; None: nothing is kept.
-        """
+    def end_step(self, applied: bool) -> ResidualReport | None:
+        """Ends a step, which the optimizer used or skipped. The account of kept values; None: nothing is kept."""
         return None
 
     # --- a buffer -------------------------------------------------------------------------------------------

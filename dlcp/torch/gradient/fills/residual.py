@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +29,8 @@ class Residual(Fill):
     def begin_step(self, loss_scale: float) -> None:
         self.residual.scale = loss_scale
 
-    def end_step(self, applied: bool, discarded: Collection[str]) -> ResidualReport:
-        self.residual.end_step(applied, discarded)
+    def end_step(self, applied: bool) -> ResidualReport:
+        self.residual.end_step(applied)
         return self.residual.report()
 
     def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:
