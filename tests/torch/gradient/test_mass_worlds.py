@@ -97,7 +97,8 @@ def drawn(seed: int, size: int) -> World:
     }
     # Ranks without inputs do not learn which gradients others discard, so these have to be None.
     to_none, sparse = (joined and finds) or rng.random() < 0.6, not joined and rng.random() < 0.3
-    names = [name for name in SHAPES if name != "table"]
+    always = ["b", "table"] if sparse else ["b"]
+    names = [name for name in SHAPES if name not in ("b", "table")]
     rare = rng.sample(names, 3)
     steps: list[list[list[list[list[str]]]]] = []
     for _ in range(rng.randint(4, 9)):
@@ -107,10 +108,8 @@ def drawn(seed: int, size: int) -> World:
             steps[-1].append([])
             for _ in range(1 if static or rng.random() < 0.7 else 2):
                 chance = {name: rng.choice([0.0, 0.0, 0.5, 1.0]) if name in rare else 0.9 for name in names}
-                used = [
-                    [n for n in names if not finds or rng.random() < chance[n]] or names for _ in range(size)
-                ]
-                steps[-1][-1].append([each + ["table"] * sparse for each in used])
+                used = [[n for n in names if not finds or rng.random() < chance[n]] for _ in range(size)]
+                steps[-1][-1].append([always + each for each in used])
     last, places = len(steps), range(len(steps))
     skipped = {at for at in places if not joined and len(steps[at]) == 1 and rng.random() < 0.15}
     frozen = {rng.choice(names): rng.randrange(last)} if finds and rng.random() < 0.3 else {}
@@ -154,8 +153,7 @@ def run(seed: int, options: Mapping[str, Any]) -> None:
                         {name: made(seed, (number, at, inner, rank), name) for name in used[rank]},
                         scaler.value,
                     )
-                    if loss.requires_grad:
-                        loss.backward()
+                    loss.backward()
                 for other in range(size) if number not in world.skipped else ():
                     for name in used[other] if number < world.ends[other] else ():
                         if number < world.frozen.get(name, len(world.steps)):
