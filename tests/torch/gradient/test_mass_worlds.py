@@ -28,7 +28,7 @@ from tests.torch.gradient.test_conformance import OPTIONS, Scale, kept
 from tests.torch.gradient.test_exchange import LOSSY, same_on_all_ranks, total
 
 SEEDS, FIRST = (
-    int(os.environ.get(f"DLCP_MASS_{name}", usual)) for name, usual in (("SEEDS", 12), ("FIRST", 0))
+    int(os.environ.get(f"DLCP_MASS_{name}", usual)) for name, usual in (("SEEDS", 8), ("FIRST", 0))
 )
 GROUP = 50
 CASES: Mapping[str, Mapping[str, Any]] = {
