@@ -228,7 +228,7 @@ class ByHosts:
     def state_dict(self) -> dict[str, Any]:
         with self._lock:
             shapes = [host.shape for host in self._hosts.values() if host is not None]
-            known = self._loaded or ([None] if self._hosts else [()])
+            known: Sequence[Any] = self._loaded or ([None] if self._hosts else [()])
         return {BY_HOSTS: (shapes or known)[0]} | self._inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ class WatchedGradients:
             tell([name for name in same if _version(now[name]) == before[name][1]])
 
         # DDP queues what puts results in place right after this call: what that queues in turn comes behind it.
-        queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+        queue = torch.autograd.Variable._execution_engine.queue_callback
         queue(lambda: queue(look))
 
 

@@ -88,7 +88,8 @@ class World:
 def drawn(seed: int, size: int) -> World:
     rng = random.Random(seed)
     finds, joined = rng.random() < 0.75, rng.random() < 0.25
-    static = not finds and rng.random() < 0.5
+    # Torch's ranks without inputs take no part in the collective that a static graph adds.
+    static = not finds and not joined and rng.random() < 0.5
     ddp = {
         "find_unused_parameters": finds,
         "static_graph": static,
