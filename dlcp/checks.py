@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
+from typing import NoReturn
 
 from dlcp.errors import ArgumentError
 
@@ -190,6 +191,11 @@ def number_range(
     if high is None:
         return begin
     return f"{begin} {'to less than' if below else 'up to' if above else 'to'} {high:g}"
+
+
+def not_copied(thing: object) -> NoReturn:
+    """The `__getstate__` of what holds more than its state_dict(). Raises TypeError."""
+    raise TypeError(f"a {type(thing).__name__} cannot be copied or pickled; accepted: its state_dict()")
 
 
 # ---- of command lines ----

@@ -84,6 +84,7 @@ SLOW = (
     "tests/torch/gradient/test_fsdp.py",
     "tests/torch/gradient/test_hook.py",
     "tests/torch/gradient/test_mass.py",
+    "tests/torch/gradient/test_mass_worlds.py",
     "tests/torch/gradient/test_state.py",
     "tests/torch/gradient/test_step_ends.py",
     "tests/torch/test_errors.py",

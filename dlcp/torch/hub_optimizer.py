@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlcp.checks import integer
+from dlcp.checks import integer, not_copied
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.torch.failures import for_torch
 from dlcp.torch.hub_buffer import HubBuffer, rule_of, state_names, steps_of
@@ -206,6 +206,8 @@ class HubOptimizer(torch.optim.Optimizer):
                 "a parameter group was added; accepted: all of them when the optimizer is made"
             )
         super().add_param_group(param_group)
+
+    __getstate__ = not_copied
 
     def state_dict(self) -> dict[str, Any]:
         """As the wrapped optimizer's after the same steps, with the state fetched from the hub. All ranks call it.

@@ -15,10 +15,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.errors import DlcpError
+from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.layerwise import LayerwiseOptimizer
 from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
 from tests.torch import ranks
+from tests.torch.gradient.test_conformance import gradient, kept
+from tests.torch.gradient.test_exchange import total
 from tests.torch.layerwise_models import (
     MODELS,
     OPTIMIZERS,
@@ -160,6 +163,32 @@ def mixed_precision() -> None:
 
 def test_gradient_scaler() -> None:
     ranks.run(mixed_precision)
+
+
+def unused_layers() -> None:
+    model = nn.ModuleList([nn.Linear(8, 16, bias=False) for _ in range(2)])
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    state = GradientState(model, recipe="low_bit", warmup_steps=0, small_numel=0)
+    optimizer = LayerwiseOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model, gradients=state)
+    given = torch.zeros(2, 128, dtype=torch.float64)
+    for number in range(9):
+        optimizer.zero_grad()
+        output = torch.zeros(())
+        for place, layer in enumerate(model[: 2 - number % 3 // 2]):
+            factor = gradient(8, number + 100 * place, most=40)
+            output = output + layer(factor).sum()
+            given[place] += total(factor.double()).repeat(16)
+        output.backward()
+        optimizer.step()
+    optimizer.synchronize()
+    layout = Layout.of((name, parameter.numel()) for name, parameter in model.named_parameters())
+    applied = torch.cat([-parameter.detach().double().view(-1) for parameter in model.parameters()])
+    assert torch.equal(applied * dist.get_world_size() + total(kept(state, layout)), given.view(-1))
+
+
+def test_what_is_kept_of_layers_that_no_rank_uses_waits() -> None:
+    ranks.run(unused_layers, 2)
 
 
 # --- gradients that may be lost -----------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class BoundedPipeline:
         itemsize, rules = values.element_size(), state.rules.of(buffer.layout)
         block_bytes = _block_bytes(buffer)
         with torch.no_grad(), state.lock:
-            plan = BufferPlan(buffer.layout, rules.critical, parts, buffer.step)
+            plan = BufferPlan(buffer.layout, rules.critical, parts, buffer.step, buffer.call.unused)
             transformed = self.fill.before(values, plan)
             importance: Importance = None
             if buffer.group.size() > 1:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dlcp")
 
 BY_HOSTS = "by_hosts"
-"""Of a saved state: hosts and ranks on each, if what a rank keeps is of its shard of a host's sum; None: it is not."""
+"""Of a saved state: hosts and ranks on each, if what a rank keeps is of its shard of a host's sum; None: it is not;
+nothing in it: it keeps nothing yet."""
 SEQUENCES_MAX = 4
 """No pipeline starts more collectives for a buffer."""
 SHARD_NUMEL_MIN = 1024
@@ -227,7 +228,8 @@ class ByHosts:
     def state_dict(self) -> dict[str, Any]:
         with self._lock:
             shapes = [host.shape for host in self._hosts.values() if host is not None]
-        return {BY_HOSTS: shapes[0] if shapes else None} | self._inner.state_dict()
+            known: Sequence[Any] = self._loaded or ([None] if self._hosts else [()])
+        return {BY_HOSTS: (shapes or known)[0]} | self._inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As Pipeline; the first buffer raises ArgumentError if the state is of other hosts, or ranks on each."""
@@ -237,7 +239,7 @@ class ByHosts:
             )
         self._inner.load_state_dict(state)
         shape = state[BY_HOSTS]
-        self._loaded = [None if shape is None else (int(shape[0]), int(shape[1]))]
+        self._loaded = [] if shape == () else [None if shape is None else (int(shape[0]), int(shape[1]))]
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         return self._inner.names_in(state)

@@ -140,7 +140,10 @@ class CodedPipeline:
         pinned = coder.device.type == "cuda"
         with state.lock:
             coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
-            sender = self.residual.open(FROM_SENDER, buffer.key, plan.stream, device=coder.device)
+            unused = buffer.call.unused
+            sender = self.residual.open(
+                FROM_SENDER, buffer.key, plan.stream, device=coder.device, unused=unused
+            )
             owner = values = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
@@ -150,7 +153,7 @@ class CodedPipeline:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 average = buffer.call.average
                 unit = buffer.group.size() if average else 1
-                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit)
+                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit, unused=unused)
             opened = coder.output(state, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:

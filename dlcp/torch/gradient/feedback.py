@@ -16,13 +16,13 @@ equality of floats, but for what is not finite: that is written off, uncounted, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import Account, ResidualReport
 from dlcp.torch.gradient.residual_rule import ResidualRule
@@ -51,8 +51,18 @@ class Stream:
     """What `before` is multiplied by, to be in the unit of this step's gradients."""
     opened: bool = False
     """Whether a buffer of this step has it."""
+    waiting: list[tuple[Segment, torch.Tensor]] = field(default_factory=list)
+    """What `before` had of unused parameters, where it has 0 in this step."""
     unit: int = 1
     """What one of its values is worth as a contribution: the number of ranks, of a mean that an owner made."""
+
+    def end_waiting(self) -> None:
+        """What waits is kept again, and with it what the step left of its parameters."""
+        for segment, values in self.waiting:
+            place = slice(segment.begin, segment.end)
+            self.before[place] = values
+            self.after[place].add_(values, alpha=self.factor)
+        self.waiting.clear()
 
 
 class FeedbackMemory:
@@ -82,12 +92,18 @@ class FeedbackMemory:
         self._scale = loss_scale
 
     def open(
-        self, side: str, key: Hashable, layout: Layout, unit: int = 1, device: torch.device = _CPU
+        self,
+        side: str,
+        key: Hashable,
+        layout: Layout,
+        unit: int = 1,
+        device: torch.device = _CPU,
+        unused: Collection[str] = (),
     ) -> Stream:
         """The stream of a buffer for this step.
 
         `key`: the same in every step for what follows on each other. `unit`: see Stream. `device`: where it is kept
-        from now on.
+        from now on. `unused`: what is kept of these parameters waits; what the step leaves of them is added to it.
         """
         stream = self._streams.get((side, key))
         if stream is not None and stream.layout is not layout and stream.layout != layout:
@@ -105,11 +121,26 @@ class FeedbackMemory:
             stream.before, stream.after = stream.before.to(device), torch.zeros(layout.numel, device=device)
         stream.factor = self._scale / stream.scale
         stream.opened = True
+        for segment in layout.segments if unused else ():
+            if segment.name in unused:
+                values = stream.before[segment.begin : segment.end]
+                stream.waiting.append((segment, values.clone()))
+                values.zero_()
         return stream
+
+    def discard(self, names: Collection[str]) -> None:
+        """The optimizer does not get what came of these parameters: for them the step never was. Before its end."""
+        for stream in self._streams.values():
+            stream.end_waiting()
+            for segment in stream.layout.segments if stream.opened else ():
+                if segment.name in names:
+                    place = slice(segment.begin, segment.end)
+                    torch.mul(stream.before[place], stream.factor, out=stream.after[place])
 
     def end_step(self, *, applied: bool) -> ResidualReport:
         """The optimizer has made its step; or skipped it: then what was kept before is kept again."""
         for stream in self._streams.values():
+            stream.end_waiting()
             if stream.opened and applied:
                 stream.before, stream.after = stream.after, stream.before
                 stream.scale = self._scale

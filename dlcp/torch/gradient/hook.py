@@ -6,6 +6,10 @@
 DDP copies results out of what the hook returns, with gradient_as_bucket_view and without, so results out of place cost
 no further copy. no_sync() never comes here. Sparse gradients, and types that cannot be lost in part, travel as plain
 collectives.
+
+Under find_unused_parameters DDP discards the result of a parameter that no rank has used, and knows that only when all
+buckets are over. So a rank that has no gradient of a parameter keeps what it kept; and when DDP is done, watched.py
+sees which gradients it has left alone.
 """
 
 # No `from __future__ import annotations`: register_comm_hook looks at the annotations themselves.
@@ -33,9 +37,14 @@ def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Fut
         future = _plain(exchange, buffer)
         if bucket.is_last():
             state.mark_last()
-        return future
-    call = BufferCall(average=True, last_of_step=bucket.is_last())
-    return exchange.all_reduce(buffer, layout_of(state, bucket), call)
+    else:
+        layout = layout_of(state, bucket)
+        call = BufferCall(average=True, last_of_step=bucket.is_last(), unused=state.watched.unused(layout))
+        future = exchange.all_reduce(buffer, layout, call)
+        state.watched.add(layout, buffer)
+    if bucket.is_last():
+        state.watched.when_over(state.discard)
+    return future
 
 
 def layout_of(state: GradientState, bucket: GradBucket) -> Layout:

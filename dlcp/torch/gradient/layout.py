@@ -7,7 +7,7 @@ parameter, and is mapped into and out of a buffer by the layout that the buffer 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,6 +86,10 @@ class Layout:
             ),
             end - begin,
         )
+
+    def without(self, names: Collection[str]) -> Layout:
+        """The layout in which these parameters are padding."""
+        return Layout(tuple(one for one in self.segments if one.name not in names), self.numel)
 
     @property
     def place(self) -> tuple[str, int, int]:

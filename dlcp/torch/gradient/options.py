@@ -128,7 +128,7 @@ class GradientOptions:
             checks.number("clip", self.clip, 0, above=True)
         checks.boolean("by_hosts", self.by_hosts)
         checks.boolean("dense_if_cheaper", self.dense_if_cheaper)
-        checks.integer("chunk_numel", self.chunk_numel, 64)
+        checks.integer("chunk_numel", self.chunk_numel, 64, 2**40)
         if self.chunk_numel % 64:
             raise ArgumentError(checks.refusal("chunk_numel", self.chunk_numel, "a multiple of 64"))
         if self.age_max is not None:

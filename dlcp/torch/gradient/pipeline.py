@@ -10,7 +10,7 @@ account around them: it counts steps and bytes, and knows no exchange.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,9 @@ class BufferCall:
     """Where the result goes, such as where the buffer came from; None: to memory of its own."""
     opts: Any = None
     """torch's options of the call."""
+    unused: Collection[str] = ()
+    """Parameters that this rank's backward did not use. If no rank's did, nobody applies their result: so what is kept
+    of them is not sent, and waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,6 +178,15 @@ class ResidualMemory:
                 batch = joined(batch, older)
             self._kept.put(batch)
 
+    def discard(self, names: Iterable[str]) -> None:
+        """The optimizer does not get what came of these parameters: for them the step never was. Before its end."""
+        with self._lock:
+            numbers = [number for name in names if (number := self._names.known(name)) is not None]
+            for store in (self._kept, self._taken):
+                store.take_names(numbers)
+            for batch in Store(self._before).take_names(numbers):
+                self._kept.put(batch)
+
     def end_step(self, applied: bool = True) -> None:
         """The optimizer has made its step. `applied` False: it skipped it, and what was kept before is kept again."""
         with self._lock:

@@ -39,8 +39,8 @@ class SparseMemory(FeedbackMemory):
         """The streams of a buffer for this step, on a device; with the state's lock held."""
         velocity = None
         if self._momentum is not None:
-            velocity = self.open(VELOCITY, buffer.key, plan.stream, device=device)
-        kept = self.open(FROM_SENDER, buffer.key, plan.stream, device=device)
+            velocity = self.open(VELOCITY, buffer.key, plan.stream, device=device, unused=buffer.call.unused)
+        kept = self.open(FROM_SENDER, buffer.key, plan.stream, device=device, unused=buffer.call.unused)
         return SparseValues(kept, velocity, self._momentum or 0.0)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

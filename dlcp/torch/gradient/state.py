@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
 from dlcp.torch.gradient.recipes import RECIPES, check_options
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
+from dlcp.torch.gradient.watched import WatchedGradients
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.feedback import FeedbackMemory
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual import ResidualMemory
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
+
+logger = logging.getLogger("dlcp")
 
 VERSION = 1
 """Of state_dict()."""
@@ -61,6 +65,9 @@ class GradientState:
     at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
     that; on CUDA the question waits for the device. `verify`: compares hashes of the results over the ranks in each
     step, which costs a collective and a wait.
+
+    A copy, or what is unpickled, goes on from what state_dict() says, with the copied model, the default group, no
+    scaler and a report of its own. Torch's copy of a model in DDP has no hook until one is registered.
     """
 
     def __init__(
@@ -93,6 +100,8 @@ class GradientState:
         self.group = group
         """The group of the gradients; None: the default group."""
         self._scaler = scaler
+        self.watched = WatchedGradients(self.names)
+        """What DistributedDataParallel does with the results."""
         self._order = ForwardOrder(self.names.model)
         self.rules = LayoutRules(self.options, self.names, self._order)
         """The rules for each buffer."""
@@ -182,6 +191,23 @@ class GradientState:
             self._end(False)
             self.pipeline.load_state_dict(state)
             self._number = number
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For torch's copies of a model in DDP, which hold its hook's state.
+        if self.group is not None or self._scaler is not None:
+            logger.warning(
+                "a copy of a GradientState has the default group and no scaler: groups and scalers cannot be copied"
+            )
+        return {
+            "model": self.names.model,
+            "options": self.options,
+            "verify": self.verify,
+            "saved": self.state_dict(),
+        }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        GradientState.__init__(self, state["model"], options=state["options"], verify=state["verify"])
+        self.load_state_dict(state["saved"])
 
     def _check_saved(self, state: object) -> None:
         if not isinstance(state, Mapping):
@@ -291,6 +317,11 @@ class GradientState:
         if self._step is not None:
             self._step.full = True
 
+    def discard(self, names: Collection[str]) -> None:
+        """Nobody applies the current step's results for these parameters."""
+        if self._step is not None:
+            self._step.discarded = names
+
     def starting(
         self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0, agree: str = ""
     ) -> contextlib.AbstractContextManager[tuple[Communicator, Any]]:
@@ -351,6 +382,8 @@ class GradientState:
         with self.lock:
             self._step = None
             self._number += 1
+            if step.discarded and self.residual is not None:
+                self.residual.discard(step.discarded)
             kept = self.pipeline.end_step(applied=applied, gradient_norm=step.gradient_norm())
             self.ledger.end_step(kept, applied=applied)
             self.buffers.recycle()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ class Step:
     """Whether callers mark the step's last buffer; a step that restarts without that mark was broken off."""
     failed: bool = False
     """Whether a buffer could not be started."""
+    discarded: Collection[str] = ()
+    """Parameters whose results nobody has applied."""
     starting: int = 0
     """Buffers of the step, of any thread, that are about to be started."""
     changed: threading.Condition = field(default_factory=threading.Condition)

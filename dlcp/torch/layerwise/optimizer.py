@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dlcp import checks
 from dlcp.errors import DlcpError
 from dlcp.torch.failures import for_torch
 from dlcp.torch.gradient.exchange import exchange_of
@@ -233,8 +234,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"LayerwiseOptimizer({self.optimizer!r}, {len(self.buckets)} buckets)"
 
-    def __getstate__(self) -> NoReturn:
-        raise TypeError("a LayerwiseOptimizer cannot be copied or pickled; accepted: its state_dict()")
+    __getstate__ = checks.not_copied
 
     # --- backward: gradients leave ----------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         layouts = [
             Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
         ]
-        return GradientReducer(exchange_of(state, self._group, self._communicator), layouts)
+        return GradientReducer(exchange_of(state, self._group, self._communicator), in_order, layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 

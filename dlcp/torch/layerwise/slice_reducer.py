@@ -19,6 +19,7 @@ from dlcp.transport.work import ManyWorks
 if TYPE_CHECKING:
     from dlcp.torch.gradient.exchange import GradientExchange
     from dlcp.torch.gradient.pending_buffer import PendingBuffer
+    from dlcp.torch.layerwise.bucket import Bucket
 
 
 class PendingSlice(NamedTuple):
@@ -79,13 +80,16 @@ class ExactReducer:
 
 
 class GradientReducer:
-    """Gradients are reduced by the state's recipe. `layouts`: of the layers, with the state's names."""
+    """Gradients are reduced by the state's recipe. `layouts`: of the layers' buckets, with the state's names."""
 
-    def __init__(self, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self, exchange: GradientExchange, buckets: Sequence[Bucket], layouts: Sequence[Layout]
+    ) -> None:
         self.communicator = exchange.communicator
         """The communicator that numbers the slices."""
         self.sequences = exchange.sequences
         self._exchange = exchange
+        self._buckets = buckets
         self._layouts = layouts
         # How the state identifies a buffer from step to step.
         self._of_slice: dict[int, Layout] = {}
@@ -95,7 +99,15 @@ class GradientReducer:
         itemsize = memory.element_size()
         begin, end = piece.offset // itemsize, (piece.offset + piece.nbytes) // itemsize
         part = memory[begin:end]
-        call = BufferCall(average=True, traffic_class=piece.traffic_class, sequence=sequence, into=part)
+        given = zip(self._layouts[piece.layer].segments, self._buckets[piece.layer].given, strict=True)
+        unused = frozenset(segment.name for segment, one in given if not one)
+        call = BufferCall(
+            average=True,
+            traffic_class=piece.traffic_class,
+            sequence=sequence,
+            into=part,
+            unused=unused,
+        )
         pending = self._exchange.start_all_reduce(part, self._layout_of(piece, begin, end), call)
         works = pending.operations
         return PendingSlice(piece, works[0] if len(works) == 1 else ManyWorks(works), pending)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dlcp.torch.gradient.hook import gradient_hook
 from dlcp.torch.gradient.residual_rule import ResidualRule
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
@@ -325,6 +328,33 @@ def dense(residual: dict[str, Any], sizes: dict[str, int]) -> torch.Tensor:
 def test_fewer_ranks_go_on_with_what_all_had_kept(tmp_path: Any) -> None:
     ranks.run(shrunk, 3, folder=str(tmp_path), environment=LOSSY)
     ranks.run(shrunk, 2, folder=str(tmp_path), environment=WHOLE)
+
+
+def copied() -> None:
+    model = net()
+    wrapped, state = hooked(model, recipe="low_bit")
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    for batch in batches(2):
+        wrapped(batch).square().mean().backward()
+    kept = dense(state.state_dict()["residual"]["sender"], sizes)
+    assert kept.any()
+    for copy_of in (
+        copy.deepcopy,
+        torch.optim.swa_utils.AveragedModel,
+        lambda one: pickle.loads(pickle.dumps(one)),
+    ):
+        other = copy_of(wrapped)
+        other = other if isinstance(other, DistributedDataParallel) else other.module
+        (_, again), *_ = other._comm_hooks
+        assert again.names.model is other.module
+        assert torch.equal(dense(again.state_dict()["residual"]["sender"], sizes), kept)
+        other.register_comm_hook(again, gradient_hook)
+        other(next(batches(1))).square().mean().backward()
+        same_on_all_ranks(flat(_gradients(other)))
+
+
+def test_a_model_in_ddp_can_be_copied_with_its_hook() -> None:
+    ranks.run(copied, 2)
 
 
 # --- what else passes ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ The methods here do nothing; a fill overrides those that it needs. All run with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ class BufferPlan(NamedTuple):
     """Its elements, by the rank that adds them."""
     step: int
     """Number of the step; the same on all ranks."""
+    unused: Collection[str] = ()
+    """Of its parameters, those that this rank's backward did not use."""
 
 
 class Rules(NamedTuple):

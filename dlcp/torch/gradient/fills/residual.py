@@ -17,9 +17,6 @@ from dlcp.torch.gradient.residual_report import ResidualReport
 if TYPE_CHECKING:
     from dlcp.torch.gradient.options import GradientOptions
 
-# Whether a parameter has a gradient in this step is usually seen from so many elements.
-_PROBE_NUMEL = 64
-
 
 class Residual(Fill):
     """Keeps values in a ResidualMemory, under the options' ResidualRule."""
@@ -37,7 +34,9 @@ class Residual(Fill):
         return self.residual.report()
 
     def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:
-        self.residual.add_to(buffer, _with_gradient(buffer, plan.layout, plan.critical))
+        # Of critical parameters nothing is kept.
+        layout = plan.layout.without(plan.critical.union(plan.unused))
+        self.residual.add_to(buffer, layout)
         return ()
 
     def lost(self, memory: torch.Tensor, layout: Layout, runs: NDArray[np.int64]) -> None:
@@ -51,23 +50,3 @@ class Residual(Fill):
 
     def reset(self, names: Iterable[str] | None) -> None:
         self.residual.reset(names)
-
-
-def _with_gradient(buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> Layout:
-    """The layout without critical parameters, of which nothing is kept, and those whose gradient here is all zero.
-
-    Perhaps no rank uses the latter in this step. DDP would then leave their gradients unchanged, and added residuals
-    would be lost.
-    """
-    return Layout(
-        tuple(
-            segment
-            for segment in layout.segments
-            if segment.name not in critical and _has_gradient(buffer, segment.begin, segment.end)
-        ),
-        layout.numel,
-    )
-
-
-def _has_gradient(buffer: torch.Tensor, begin: int, end: int) -> bool:
-    return bool(buffer[begin : min(end, begin + _PROBE_NUMEL)].any()) or bool(buffer[begin:end].any())
