@@ -11,8 +11,6 @@ namespace {
 // repeat. Copying this much takes some 20 us.
 constexpr std::uint64_t copied_bytes = 256 * 1024;
 
-// A peer that stopped its part of an operation announces why within this time, or has announced it to others.
-constexpr Duration reason_timeout = milliseconds(300);
 // After its ranks have been asked, a doomed operation fails within this time however late the reason is announced: so it
 // has ended within a second after its time was up.
 constexpr Duration end_timeout = milliseconds(900);
@@ -44,7 +42,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     // A collective waits for a lossy message: its outcome says what was given up.
     state.detached =
         operation.copies_short && state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
-    Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot)};
+    Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot), command.tag};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);
         state.copy = detached.memory.data.get();
@@ -163,6 +161,7 @@ void CollectiveExecutor::message_over(Time now, StepId id, const Event& event) {
 void CollectiveExecutor::message_failed(Time now, StepId id, const Event& event, std::uint64_t bytes) {
     GroupOperation& operation = operations_[id.slot];
     Group& group = *find_group(operation.group);
+    if (operation.single && !group.is_open()) return fail_at_once(now, group, id.slot);
     const std::uint32_t member = member_of(group, event.peer);
     const bool left = event.error == CommandError::peer_closed && !operation.single;
     if (event.error == CommandError::peer_cancelled || left) {
@@ -216,7 +215,7 @@ void CollectiveExecutor::detached_over(Time now, Detached detached, const Event&
     pool_.give_back(std::move(detached.memory));
     if (event.kind == EventKind::send_finished || !detached.fails_group) return;
     Group* group = find_group(detached.group);
-    if (group == nullptr || !group->is_open()) return;
+    if (group == nullptr || group->closing()) return;
     // A peer that has closed or stopped its part does not need it; failure notices say why it did.
     if (event.error == CommandError::peer_closed || event.error == CommandError::peer_cancelled ||
         event.error == CommandError::cancelled)
