@@ -586,7 +586,7 @@ class ProcessGroup(dist.ProcessGroup):
             communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
-        """Fails pending operations, on the other ranks those that this rank has not finished, and closes the group here."""
+        """Fails pending operations, on other ranks those that this one has not finished, and closes the group here."""
         if not self._closed:
             for communicator in (self.communicator, *self._private.values()):
                 communicator.abort("abort() of the process group")
