@@ -37,7 +37,7 @@ PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 settings drawings bench fuzz soak demo clean distclean always
+.PHONY: p4 settings drawings lines bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -45,6 +45,7 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
+	@echo "make lines     how long each room is, after it has grown or shrunk"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
@@ -157,6 +158,10 @@ settings: setup
 # After any change of a table of states (tests/tables/states.txt).
 drawings: setup
 	$(PY) -m tests.support.drawings
+
+# After a change that makes a room longer or shorter (tests/tables/lines.txt).
+lines: setup
+	$(PY) -m tests.support.lines
 
 # What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup

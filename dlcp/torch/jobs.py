@@ -86,8 +86,8 @@ class SharedJob:
             first, self._has_switch_user = not self._has_switch_user, True
         return first
 
-    def release(self, communicator: Communicator) -> None:
-        """Closes the communicator, and the job if no other group uses it."""
+    def release(self, communicator: Communicator, timeout_s: float | None = None) -> None:
+        """Closes the communicator, and the job if no other group uses it. `timeout_s`: as Job.close."""
         if os.getpid() != self._pid:
             return
         try:
@@ -95,14 +95,14 @@ class SharedJob:
                 self._communicators.remove(communicator)
             communicator.close()
         finally:
-            self._leave()
+            self._leave(timeout_s)
 
-    def _leave(self) -> None:
+    def _leave(self, timeout_s: float | None = None) -> None:
         with _lock:
             self._users -= 1
             last = self._users == 0
         if last:
-            self.close()
+            self.close(timeout_s)
 
     def abort(self, reason: str) -> None:
         """Aborts every group that has pending operations, on all ranks.

@@ -52,6 +52,7 @@ from dlcp.torch.tensors import (
 )
 from dlcp.torch.work import CollectiveWork, Operation
 from dlcp.transport.call_options import CollectiveKeywords, MessageKeywords
+from dlcp.transport.job import HURRIED_S
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
@@ -603,14 +604,18 @@ class ProcessGroup(dist.ProcessGroup):
             communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
-        """Fails all pending operations, on every rank of the group, and closes the group here."""
+        """Fails pending operations, on other ranks those that this one has not finished, and closes the group here."""
         if not self._closed:
             for communicator in (self.communicator, *self._private.values()):
                 communicator.abort("abort() of the process group")
-            self.shutdown()
+            # What peers still need of finished operations gets a moment, not the group's timeout.
+            self.shutdown(HURRIED_S)
 
-    def shutdown(self) -> None:
-        """Closes the group, and the job with its last group. Pending works fail. May be called again."""
+    def shutdown(self, timeout_s: float | None = None) -> None:
+        """Closes the group, and the job with its last group. Pending works fail. May be called again.
+
+        Blocks until other ranks have what finished operations sent; `timeout_s`: as Job.close.
+        """
         # Without the lock: a thread may hold it while it waits for absent ranks.
         if self._closed:
             return
@@ -619,7 +624,7 @@ class ProcessGroup(dist.ProcessGroup):
             callback()
         self._self_messages.close()
         for communicator in (*self._private.values(), self.communicator):
-            self._shared.release(communicator)
+            self._shared.release(communicator, timeout_s)
 
     # --- what torch asks of a group -------------------------------------------------------------------------
 

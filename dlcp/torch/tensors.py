@@ -104,7 +104,13 @@ def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that will be filled: the tensor itself, or memory to copy from afterwards."""
+    if getattr(tensor, "grad_fn", None) is not None and torch.is_grad_enabled():
+        raise ValueError(
+            f"{what} would replace a tensor that autograd has computed ({tensor.grad_fn.name()}), and backward would "
+            "take the old one's way; accepted: memory of its own, as of torch.empty_like(), or under torch.no_grad()"
+        )
     if is_memory(tensor):
+        _note_change(tensor)
         return tensor
     tensor = _strided(tensor, what)
     memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device != _CPU)
@@ -115,6 +121,7 @@ def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
 def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values and will be changed."""
     if is_memory(tensor):
+        _note_change(tensor)
         return tensor
     tensor = _strided(tensor, what)
     memory = readable(tensor, what)
@@ -122,6 +129,12 @@ def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     if memory.data_ptr() != tensor.data_ptr() or _is_lazy(tensor):
         back.add(tensor, memory, what)
     return memory
+
+
+def _note_change(tensor: torch.Tensor) -> None:
+    """Lets backward refuse the tensor if it was saved for it, as after any operation of torch in place."""
+    if torch.is_grad_enabled():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def span(memory: torch.Tensor) -> Span:

@@ -158,7 +158,8 @@ class Membership:
     def abort(self, reason: str = "") -> None:
         """Gives up everything under way, here and on the other members; later calls raise GroupFailedError.
 
-        Waiters raise CollectiveAbortedError. Does not block. Again, or of a closed group: nothing.
+        Waiters raise CollectiveAbortedError. Members still finish the collectives that this rank has finished.
+        Does not block. Again, or of a closed group: nothing.
         """
         with self._failure_lock:
             if self._closed:

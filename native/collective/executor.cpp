@@ -94,7 +94,7 @@ void CollectiveExecutor::check(Group& group, const CollectiveCommand& command) {
     if (command.schedule == nullptr || command.schedule->world_size() != group.members.size() ||
         command.schedule->rank() != group.own)
         throw std::invalid_argument("the schedule is for another rank or world size than the group");
-    if (!group.is_open()) return;
+    if (group.fails(command.sequence)) return;
     for (const std::uint32_t peer : command.schedule->peers())
         if (peer_of(group, peer) == any_peer)
             throw std::invalid_argument("rank " + std::to_string(peer) + " of the group is not connected");
@@ -144,7 +144,8 @@ CollectiveId CollectiveExecutor::start(Time now, const CollectiveCommand& comman
     const std::uint32_t sequence = command.sequence & Tag::sequence_mask;
     Group::Past& past = group.past[command.sequence % group.past.size()];
     past = {sequence, command.signature, command.schedule};
-    if (!group.is_open()) {
+    group.started_end = std::max(group.started_end, command.sequence + 1);
+    if (group.fails(command.sequence)) {
         fail_at_once(now, group, slot);
         return id;
     }

@@ -15,7 +15,8 @@
 //
 // Groups fail as a whole: when a message of a collective fails or its time is up, all of the group's collectives fail.
 // The executor notifies every member that it has a session with which rank is to blame, and each of these notifies its
-// own. What starts afterwards fails at once with the same cause.
+// own. What starts afterwards fails at once with the same cause. A member that aborts the group ends what it has not
+// finished: collectives from a number on. What it owes to earlier ones is still delivered, and they go on everywhere.
 //
 // One file per part:
 //
@@ -103,6 +104,7 @@ private:
         bool fails_group;                     // its failure is the group's; else nobody's
         StepId writer = {};                   // the step that fills `memory`, while `writer_generation` is in use
         std::uint32_t writer_generation = 0;  // of the slot
+        std::uint64_t tag = 0;                // fails_group: of the message
     };
     // A receive into nothing, for a message that was on hold when its group had failed.
     struct Discarded {
@@ -142,7 +144,7 @@ private:
     void message_failed(Time now, StepId id, const Event& event, std::uint64_t bytes);
     void peer_stopped(Time now, std::uint32_t slot, std::uint32_t member, CommandError error);
     void detached_over(Time now, Detached detached, const Event& event);
-    void cancel_copies(Time now, std::uint32_t group);
+    void cancel_copies(Time now, const Group& group);
     bool may_copy(PeerId peer, std::uint64_t bytes) const;
     // What a copy counts for: one without bytes is awaited too.
     static std::uint64_t charge(std::uint64_t message_bytes) { return std::max<std::uint64_t>(message_bytes, 1); }
@@ -191,6 +193,7 @@ private:
     void fail_single(Time now, std::uint32_t slot, const CollectiveResult& why);
     void fail_at_once(Time now, const Group& group, std::uint32_t slot);
     void fail_doomed(Time now, std::uint32_t slot);
+    std::uint32_t first_unfinished(const Group& group) const;
     void abort_operations(Time now, Group& group);
     void cancel_messages(Time now, std::uint32_t slot);
     void handle_deadline(Time now, std::uint32_t slot);
@@ -199,7 +202,7 @@ private:
 
     // notice.cpp
     void listen_for_failure(Time now, Group& group);
-    void notify_group(Time now, Group& group, std::uint32_t except);
+    void notify_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t from);
     void notify_member(Time now, Group& group, std::uint32_t member);
     void handle_notice(Time now, Group& group, PeerId by, std::uint32_t bytes);
     bool contest(Time now, Group& group, const CollectiveResult& notice, std::uint32_t from);
@@ -235,6 +238,9 @@ private:
     static constexpr std::uint8_t highest_data_class = 6;
     // A rank that has been asked and is not heard of for this long is to blame.
     static constexpr Duration answer_timeout = milliseconds(400);
+    // A peer that stopped its part of an operation announces why within this time, or has announced it to others; and
+    // what a member that aborts the group had sent before has arrived.
+    static constexpr Duration reason_timeout = milliseconds(300);
 
     Endpoint& endpoint_;
     Bytes max_copied_;

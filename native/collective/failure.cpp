@@ -25,14 +25,20 @@ void CollectiveExecutor::fail(Time now, Group& group, std::uint32_t slot, const 
 
 // `slot`: the operation that failed by itself, or no_slot; it ends with `why`, the others with group_failed.
 void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t slot) {
-    if (!group.is_open()) return;
+    const bool aborted =
+        (why.error == CollectiveError::group_failed ? why.cause : why.error) == CollectiveError::aborted;
+    const std::uint32_t from = aborted ? why.sequence : 0;
+    if (group.closing() || from >= group.failed_from) return;
     group.state.apply(GroupStates::Event::failure);
-    group.failure = why;
-    group.failure.waiting_for.clear();
-    notify_group(now, group, why.error == CollectiveError::group_failed ? why.culprit : no_member);
+    notify_group(now, group, why, from);
     for (const std::uint32_t each : std::vector(group.operations)) {
         GroupOperation& operation = operations_[each];
-        if (operation.ended()) continue;
+        if (operation.ended() || (!operation.single && !group.fails(operation.sequence))) continue;
+        if (operation.single && aborted) {
+            operation.deadline = std::min(operation.deadline, now + reason_timeout);  // it may be on its way
+            deadlines_.set(each, operation.deadline);
+            continue;
+        }
         note_waiting(operation, group);
         CollectiveResult result = why;
         if (each != slot && why.error != CollectiveError::group_failed) {
@@ -48,9 +54,12 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
         cancel_messages(now, each);
         end_if_over(now, each);
     }
-    cancel_copies(now, group.number);
-    group.early.clear();
-    endpoint_.discard_unexpected(now, Tag::of_collective(group.number, 0, 0, 0), Tag::group_mask);
+    cancel_copies(now, group);
+    const auto unwanted = [&](const Tag& tag) {
+        return tag.group == group.number && (tag.kind != TagKind::collective || group.fails(tag.sequence));
+    };
+    std::erase_if(group.early, [&](const Group::Early& each) { return unwanted(each.tag); });
+    endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return unwanted(Tag::read(tag)); });
 }
 
 // A rank that waits for one message from a slow rank has not lost the group.
@@ -62,7 +71,7 @@ void CollectiveExecutor::fail_single(Time now, std::uint32_t slot, const Collect
     end_if_over(now, slot);
 }
 
-// An operation that starts in a group that is not open.
+// An operation that starts in a group that is not open, or a single message in one that was aborted.
 void CollectiveExecutor::fail_at_once(Time now, const Group& group, std::uint32_t slot) {
     GroupOperation& operation = operations_[slot];
     operation.state.apply(OperationStates::Event::failure);
@@ -72,7 +81,25 @@ void CollectiveExecutor::fail_at_once(Time now, const Group& group, std::uint32_
         operation.result.error = CollectiveError::group_failed;
         operation.result.reporter = group.own;
     }
+    cancel_messages(now, slot);
     end_if_over(now, slot);
+}
+
+// All collectives before it have ended here, and well: others may still need them. A number that was never called, below
+// one that was, counts as not finished.
+std::uint32_t CollectiveExecutor::first_unfinished(const Group& group) const {
+    const std::uint32_t end = std::min(group.started_end, group.failed_from);
+    std::uint32_t first = end;
+    for (std::uint32_t number = end, gap = end; number > 0 && end - number < group.past.size();) {
+        if (group.past[--number % group.past.size()].sequence == (number & Tag::sequence_mask))
+            first = gap;
+        else
+            gap = number;
+    }
+    for (const std::uint32_t slot : group.operations)
+        if (!operations_[slot].single && !operations_[slot].ended())
+            first = std::min(first, operations_[slot].sequence);
+    return first;
 }
 
 // This rank closes the group.
@@ -108,8 +135,9 @@ void CollectiveExecutor::stop_waiting(Time now) {
 void CollectiveExecutor::handle_deadline(Time now, std::uint32_t slot) {
     GroupOperation& operation = operations_[slot];
     if (operation.ended()) return;
-    if (operation.doomed()) return fail_doomed(now, slot);
     Group& group = *find_group(operation.group);
+    if (operation.single && !group.is_open() && now >= operation.deadline) return fail_at_once(now, group, slot);
+    if (operation.doomed()) return fail_doomed(now, slot);
     note_waiting(operation, group);
     if (now < operation.deadline) {  // it has asked for others
         if (const std::uint32_t who = find_silent(group, operation); who != no_member)

@@ -21,7 +21,11 @@ struct Group {
     std::vector<PeerId> peers;              // of the members; any_peer: not looked up yet, or not connected
     std::vector<std::uint32_t> operations;  // slots of those that are not over
     StateMachine<GroupStates> state;
-    CollectiveResult failure;                       // not open: the first failure
+    CollectiveResult failure;  // not open: the first failure; of aborts, the one that ends most
+    // Not open: collectives from this number on fail. After an abort by a member the earlier ones, which it has
+    // finished, go on; of any other failure it is 0.
+    std::uint32_t failed_from = UINT32_MAX;
+    std::uint32_t started_end = 0;                  // the number after the last collective that has started here
     std::vector<bool> notified;                     // by member: a failure notice has been sent, or is not needed
     CollectiveResult accusation;                    // the notice that blames this rank, while it asks others
     std::uint32_t accuser = no_member;              // who sent `accusation`, and may have left since
@@ -43,6 +47,9 @@ struct Group {
     std::vector<Early> early;
 
     bool is_open() const { return state == GroupStates::State::open; }
+    bool fails(std::uint32_t sequence) const {
+        return !is_open() && (failed_from == 0 || !Tag::is_before(sequence, failed_from));
+    }
     bool closing() const {
         return state == GroupStates::State::closing || state == GroupStates::State::closing_quietly;
     }

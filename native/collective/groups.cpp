@@ -66,21 +66,20 @@ bool CollectiveExecutor::open_group(Time now, std::uint32_t number, std::span<co
 void CollectiveExecutor::close_group(Time now, std::uint32_t number, bool notify) {
     Group* group = find_group(number);
     if (group == nullptr || group->closing()) return;
-    const bool was_open = group->is_open();
     group->state.apply(notify ? GroupStates::Event::close : GroupStates::Event::close_quietly);
     closing_.push_back(number);
-    if (was_open) {
-        group->failure.error = CollectiveError::aborted;
-        group->failure.culprit = group->own;
-        if (notify) notify_group(now, *group, no_member);
-    }
+    CollectiveResult why;
+    why.error = CollectiveError::aborted;
+    why.culprit = group->own;
+    why.sequence = first_unfinished(*group);
+    if (notify && why.sequence < group->failed_from) notify_group(now, *group, why, why.sequence);
     abort_operations(now, *group);
-    if (notify) cancel_copies(now, number);
+    if (notify) cancel_copies(now, *group);
     if (listening_.contains(key_of(group->failure_receive))) endpoint_.cancel(now, group->failure_receive);
     for (const auto& [key, each] : discarded_)
         if (each.group == number) endpoint_.cancel(now, each.message);
     // A later group of this number would take it for its own.
-    endpoint_.discard_unexpected(now, Tag::of_failure(number), Tag::group_mask);
+    endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return Tag::read(tag).group == number; });
 }
 
 // Frees closed groups of which the engine has no message any more. A group that has failed stays for members that have

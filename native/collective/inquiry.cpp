@@ -28,12 +28,6 @@ using Kind = ScheduleOp::Kind;
 // Peers named in a result at most.
 constexpr std::size_t most_waiting = 16;
 
-// Sequences count on past the bits that a tag has for them.
-bool is_before(std::uint32_t one, std::uint32_t other) {
-    const std::uint32_t ahead = (other - one) & Tag::sequence_mask;
-    return ahead != 0 && ahead <= Tag::sequence_mask / 2;
-}
-
 }  // namespace
 
 void CollectiveExecutor::send_inquiry(Time now, std::uint32_t number, PeerId peer, std::uint64_t tag) {
@@ -87,8 +81,8 @@ std::uint32_t CollectiveExecutor::find_oldest(const Group& group, std::uint32_t 
     for (const std::uint32_t slot : group.operations) {
         const GroupOperation& operation = operations_[slot];
         if (operation.single || operation.ended()) continue;
-        if (!is_before(operation.sequence, before)) continue;
-        if (oldest == no_slot || is_before(operation.sequence, operations_[oldest].sequence)) oldest = slot;
+        if (!Tag::is_before(operation.sequence, before)) continue;
+        if (oldest == no_slot || Tag::is_before(operation.sequence, operations_[oldest].sequence)) oldest = slot;
     }
     return oldest;
 }
@@ -98,7 +92,8 @@ void CollectiveExecutor::handle_inquiry(Time now, const Event& event) {
     const std::uint32_t said = Tag::inquiry_of(event.tag);
     Group* group = find_group(tag.group);
     discard(now, tag.group, event);
-    const bool notified = group != nullptr && group->notifies();
+    const bool notified =
+        group != nullptr && group->notifies() && (group->closing() || group->fails(tag.sequence));
     if (group != nullptr && group->closing()) group = nullptr;
     if (said == Tag::question) {
         if (!notified) handle_question(now, group, event);  // else the failure notice is the answer

@@ -49,7 +49,7 @@ void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operatio
                                     " entries; accepted: one per rank, " + std::to_string(group.members.size()));
     const auto& plans = operation.schedule->steps();
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || !group.is_open()) continue;
+        if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || group.fails(command.sequence)) continue;
         const std::size_t given = loss.importance[plans[i].peer].size();
         if (given == 0) continue;
         const PeerId peer = peer_of(group, plans[i].peer);

@@ -11,8 +11,6 @@ namespace {
 // repeat. Copying this much takes some 20 us.
 constexpr std::uint64_t copied_bytes = 256 * 1024;
 
-// A peer that stopped its part of an operation announces why within this time, or has announced it to others.
-constexpr Duration reason_timeout = milliseconds(300);
 // After its ranks have been asked, a doomed operation fails within this time however late the reason is announced: so it
 // has ended within a second after its time was up.
 constexpr Duration end_timeout = milliseconds(900);
@@ -44,7 +42,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
     // A collective waits for a lossy message: its outcome says what was given up.
     state.detached = operation.copies_short && command.delivery == Delivery::reliable &&
                      may_copy(state.peer, state.memory.bytes);
-    Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot)};
+    Detached detached{{}, group.number, member, true, id, operations_.generation(id.slot), command.tag};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);
         state.copy = detached.memory.data.get();
@@ -164,6 +162,7 @@ void CollectiveExecutor::message_over(Time now, StepId id, const Event& event) {
 void CollectiveExecutor::message_failed(Time now, StepId id, const Event& event, std::uint64_t bytes) {
     GroupOperation& operation = operations_[id.slot];
     Group& group = *find_group(operation.group);
+    if (operation.single && !group.is_open()) return fail_at_once(now, group, id.slot);
     const std::uint32_t member = member_of(group, event.peer);
     const bool left = event.error == CommandError::peer_closed && !operation.single;
     if (event.error == CommandError::peer_cancelled || left) {
@@ -207,12 +206,16 @@ bool CollectiveExecutor::may_copy(PeerId peer, std::uint64_t bytes) const {
     return bytes <= copied_bytes && (copied == copied_.end() || copied->second + bytes <= max_copied_.value);
 }
 
-// Copies of a group that has failed are no longer needed.
-void CollectiveExecutor::cancel_copies(Time now, std::uint32_t group) {
+// Of a group that has failed, copies of what fails are no longer needed.
+void CollectiveExecutor::cancel_copies(Time now, const Group& group) {
     std::vector<MessageId> copies;
-    for (const auto& [key, each] : detached_)
-        if (each.group == group && each.fails_group)
+    for (const auto& [key, each] : detached_) {
+        const Tag tag = Tag::read(each.tag);
+        const bool needless =
+            group.failed_from == 0 || (tag.kind == TagKind::collective && group.fails(tag.sequence));
+        if (each.group == group.number && each.fails_group && needless)
             copies.push_back({static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
+    }
     for (const MessageId copy : copies) endpoint_.cancel(now, copy);
 }
 
@@ -242,7 +245,7 @@ void CollectiveExecutor::detached_over(Time now, Detached detached, const Event&
     if (left && tag.kind == TagKind::collective) return;
     lost_[event.peer.value] += bytes;
     Group* group = find_group(detached.group);
-    if (left || group == nullptr || !group->is_open()) return;
+    if (left || group == nullptr || group->closing()) return;
     CollectiveResult why;
     why.error = event.error == CommandError::refused  ? CollectiveError::mismatch
                 : event.error == CommandError::closed ? CollectiveError::aborted

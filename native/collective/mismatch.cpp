@@ -14,7 +14,7 @@ void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
         unopened_.push_back(event);
     }
     if (group == nullptr || group->closing()) return;
-    if (!group->is_open()) {
+    if (tag.kind == TagKind::collective ? group->fails(tag.sequence) : !group->is_open()) {
         // No operation will receive it. Failure notices have a receive of their own.
         if (tag.kind != TagKind::failure) discard(now, tag.group, event);
         return;
@@ -38,7 +38,7 @@ void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
 
 // No operation will receive this message, so neither side should keep it.
 void CollectiveExecutor::discard(Time now, std::uint32_t group, const Event& event) {
-    if (endpoint_.discard_unexpected(now, event.tag, ~std::uint64_t{0}) > 0) return;
+    if (endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return tag == event.tag; }) > 0) return;
     // On hold: its sender waits for a receive.
     ReceiveCommand command;
     command.peer = event.peer;

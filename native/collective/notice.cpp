@@ -35,8 +35,14 @@ void CollectiveExecutor::listen_for_failure(Time now, Group& group) {
     listening_.emplace(key_of(received.value), group.number);
 }
 
-// `except`: a member that needs no notice, or no_member. Members without a session are notified when it is up.
-void CollectiveExecutor::notify_group(Time now, Group& group, std::uint32_t except) {
+// Collectives from number `from` on fail, and all members learn why, but for the one that told this rank. Members without
+// a session are notified when it is up.
+void CollectiveExecutor::notify_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t from) {
+    group.failure = why;
+    group.failure.waiting_for.clear();
+    group.failed_from = from;
+    group.notified.assign(group.members.size(), false);
+    const std::uint32_t except = why.error == CollectiveError::group_failed ? why.culprit : no_member;
     if (except < group.members.size()) group.notified[except] = true;
     for (std::uint32_t member = 0; member < group.members.size(); ++member) notify_member(now, group, member);
 }

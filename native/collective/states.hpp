@@ -91,7 +91,7 @@ struct AbsenceStates {
 struct GroupStates {
     enum class State : std::uint8_t {
         open,            // operations start and end
-        failed,          // all operations end with the first failure; members are notified of it
+        failed,          // operations end with the failure (Group::failed_from); members are notified of it
         closing,         // as failed, and freed once the engine has let go of its messages
         closing_quietly  // closed by this rank without notifying the members
     };
@@ -105,6 +105,7 @@ struct GroupStates {
         std::to_array<Transition<State, Event>>({{State::open, Event::failure, State::failed},
                                                  {State::open, Event::close, State::closing},
                                                  {State::open, Event::close_quietly, State::closing_quietly},
+                                                 {State::failed, Event::failure, State::failed},
                                                  {State::failed, Event::close, State::closing},
                                                  {State::failed, Event::close_quietly, State::closing}});
 };

@@ -23,6 +23,11 @@ struct Tag {
     static constexpr std::uint32_t groups = 1u << 14;
     static constexpr std::uint32_t sequence_mask = (1u << 20) - 1;
     static constexpr std::uint32_t message_mask = (1u << 12) - 1;
+    // Sequences count on past the bits that a tag has for them.
+    static bool is_before(std::uint32_t one, std::uint32_t other) {
+        const std::uint32_t ahead = (other - one) & sequence_mask;
+        return ahead != 0 && ahead <= sequence_mask / 2;
+    }
 
     std::uint32_t group = 0;
     TagKind kind = TagKind::collective;
@@ -54,8 +59,6 @@ struct Tag {
                std::uint64_t{sequence & sequence_mask} << 28 | said;
     }
     static std::uint32_t inquiry_of(std::uint64_t bits) { return static_cast<std::uint32_t>(bits) & question; }
-    // The bits that say which group it is.
-    static constexpr std::uint64_t group_mask = ~std::uint64_t{0} << 50;
     static Tag read(std::uint64_t bits) {
         return {static_cast<std::uint32_t>(bits >> 50), static_cast<TagKind>(bits >> 48 & 3),
                 static_cast<std::uint32_t>(bits >> 28) & sequence_mask,

@@ -101,6 +101,7 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
         h.packet_number = sender.sent.skip();
     }
     packet.write_inline(slot, peer.address, type_of_service(config_, out.traffic_class, Ecn::capable));
+    if (out.tests_bytes != 0) slot.flags |= DLCP_PACKET_ALONE;
     if (keyed) PacketBuilder::seal(slot, peer.session->keys.send(), h.packet_number, config_.encrypt);
     sender.large_control |= out.tests_bytes == 0 && slot.head_bytes + slot.tail_bytes > least_datagram;
     peer.session->owed.small = peer.session->owed.small && peer.session->owed.any();

@@ -266,12 +266,12 @@ CommandError Endpoint::cancel(Time now, MessageId id) {
     return CommandError::none;
 }
 
-std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
+std::size_t Endpoint::discard_unexpected(Time now, const std::function<bool(std::uint64_t tag)>& unwanted) {
     std::size_t discarded = 0;
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) {
         if (!incoming_.in_use(slot)) continue;
         IncomingMessage& m = incoming_[slot];
-        if (!m.unasked() || ((m.tag ^ tag) & mask) != 0) continue;
+        if (!m.unasked() || !unwanted(m.tag)) continue;
         ++discarded;
         if (!m.over()) {
             finish_incoming(now, slot, CommandError::cancelled);

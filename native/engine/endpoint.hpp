@@ -38,6 +38,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -100,10 +101,10 @@ public:
     void probe(PeerId peer);
     // Gives up a message that is not over: the peer is notified, and the final event has error `cancelled`.
     CommandError cancel(Time now, MessageId message);
-    // Drops messages without a receive whose tags agree with `tag` in the bits of `mask`; returns how many. Senders of
+    // Drops messages without a receive whose tags are unwanted; returns how many. Senders of
     // incomplete ones are answered as if a receive had been cancelled. Messages on hold are not dropped: each is
     // announced again when it arrives.
-    std::size_t discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask);
+    std::size_t discard_unexpected(Time now, const std::function<bool(std::uint64_t tag)>& unwanted);
     // Frees a message that is over. Its id is invalid afterwards.
     CommandError release(MessageId message);
     // What became of a message that is over.

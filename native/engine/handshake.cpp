@@ -6,9 +6,9 @@
 // so a replayed hello causes an answer and nothing else. The connecting side drives the exchange with its timer.
 // Answers are not answered, except the one that establishes a side, so that two sides cannot keep each other sending.
 //
-// Hellos are padded to the size they propose. If the largest is not answered, later attempts propose a ladder of sizes
-// at once, the largest first, and each hello that arrives is answered at its size: in each direction the largest that
-// passes counts.
+// Hellos are padded to the size they propose, and each leaves alone. If the largest is not answered, later attempts
+// propose a ladder of sizes at once, the largest first, and each hello that arrives is answered at its size: in each
+// direction the largest that passes counts.
 #include <algorithm>
 #include <cstring>
 
@@ -26,6 +26,9 @@ constexpr std::uint32_t largest_attempts = 2;
 
 // Half around the earth in glass and back, and as much for detours: no hello is answered later.
 constexpr Duration longest_plausible = milliseconds(400);
+
+// A ladder is followed by a longer pause, so that the hellos of many peers do not fill a slow link and delay themselves.
+constexpr std::int64_t hello_bytes_per_interval = 4096;
 
 // Hellos that use path 0 before other paths are tried.
 constexpr std::uint32_t first_path_attempts = 3;
@@ -382,8 +385,12 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     handshake.rung = 0;
     std::erase_if(handshake.sent_at, [now](Time left) { return now - left > longest_plausible; });
     handshake.sent_at.push_back(now);
+    std::int64_t all_bytes = 0;
+    for (std::uint32_t rung = 0; hello_size(peer, rung) != 0; ++rung) all_bytes += hello_size(peer, rung);
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
-    handshake.at = now + std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
+    const Duration interval = std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
+    handshake.at =
+        now + std::max(interval, std::min(interval * (all_bytes / hello_bytes_per_interval), longest_plausible));
     arm(peer);
     return true;
 }
@@ -427,6 +434,7 @@ void Endpoint::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packe
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
     packet.write_inline(slot, out.answers ? handshake.answer_address : peer.address,
                         type_of_service(config_, wire::control_class, Ecn::not_capable));
+    slot.flags |= DLCP_PACKET_ALONE;
     if (keyed)
         PacketBuilder::seal(slot, *hello_key(config_, config_.rank, peer.rank, own), h.packet_number, false);
     ++counters_.control_packets_sent;

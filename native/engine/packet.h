@@ -30,6 +30,9 @@
 /* Received: no packet (head_bytes is 0), but word that the process behind `address` has gone and nothing more will
  * come from there. After all that it had sent; with DLCP_PACKET_TRUSTED. */
 #define DLCP_PACKET_GONE 4u
+/* Sending: leaves as a datagram of its own, in no super-packet with others. Some devices let a super-packet through whose
+ * packets are each too large for them, so only such a packet shows what size the path carries. */
+#define DLCP_PACKET_ALONE 8u
 
 /* A private channel to one process of the same user on this host (shared memory): what is sent there reaches that
  * process alone, in order and unchanged, or is counted as lost locally. It needs no packet protection, no pacing and
@@ -57,7 +60,8 @@ typedef struct dlcp_packet {
     int64_t arrival_ns; /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
                             Earlier than the call by what it waited in the host: that is no network's queue */
     uint64_t cookie;    /* the driver's own: which buffer this is */
-    uint64_t message_tag; /* sending: of the message that a data packet belongs to, for a driver that keeps accounts;
+    uint64_t
+        message_tag; /* sending: of the message that a data packet belongs to, for a driver that keeps accounts;
                              0 in other packets. Not every header has it. */
 } dlcp_packet;
 

@@ -39,7 +39,7 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
     } else if (!p.is_size_test()) {
         sender.paths.on_lost(p.path);
         if (p.message_slot != SentPacket::no_message)
-            sender.size_search.on_lost(number, std::min(p.datagram_bytes(), peer.datagram_bytes),
+            sender.size_search.on_lost(number, std::min(p.datagram_bytes(), peer.datagram_bytes), p.alone,
                                        sender.sent.next());
     }
     if (p.message_slot == SentPacket::no_message) return;
@@ -116,7 +116,14 @@ void Endpoint::handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack) 
     }
     detect_losses(now, peer);
     if (progress && sender.size_search.on_answer()) suspect_path_size(now, peer);
-    if (sample.round_over) sender.size_search.end_round(sender.round_end);
+    if (sample.round_over) {
+        // What is in flight may be lost, and then counts, however many rounds of probes pass before that is known.
+        std::uint64_t n = sender.awaiting > 0 ? sender.sent.find(0) : sender.round_end;
+        while (n < sender.round_end &&
+               (sender.sent[n].lost() || sender.sent[n].message_slot == SentPacket::no_message))
+            n = sender.sent.find(n + 1);
+        sender.size_search.end_round(std::min(n, sender.round_end));
+    }
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});
     note_loss_share(peer, sample);
     // An answer without news about data is no progress: the interval between questions about held messages keeps
@@ -154,7 +161,7 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
     }
     if (p.is_size_test()) sender.size_search.on_test_acked(number, static_cast<std::uint16_t>(p.block));
     if (p.message_slot == SentPacket::no_message) return;
-    sender.size_search.on_acked(number, std::min(p.datagram_bytes(), peer.datagram_bytes));
+    sender.size_search.on_acked(number, std::min(p.datagram_bytes(), peer.datagram_bytes), p.alone);
     if (!p.lost()) {
         sender.in_flight -= Bytes{p.bytes};
         --sender.awaiting;

@@ -42,6 +42,7 @@ struct SentPacket {
     std::uint8_t traffic_class = 0;  // of the queue it travels in
     Loss loss = Loss::none;
     std::uint8_t saved = 0;  // of `bytes`: what a short header left out
+    bool alone = false;      // a run of its own (DLCP_PACKET_ALONE)
 
     std::uint16_t datagram_bytes() const { return static_cast<std::uint16_t>(bytes - saved); }
     bool lost() const { return loss != Loss::none; }

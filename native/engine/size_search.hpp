@@ -2,11 +2,11 @@
 // section 7.7: black holes).
 //
 // Three steps. *Evidence*: packets larger than all that arrive are lost time after time, each sent after the loss of the
-// one before was known. It may be chance, so it only starts the next step. *Pairs*: padded packets, one of the present
-// size and one of the least, which loss by chance hits alike. A large one that arrives ends the search; when eight small
-// ones have arrived and no large one, large ones do not pass: by chance that happens once in 2^8 searches, however many
-// packets are lost. *Ladder*: one packet of each smaller size, three times; the largest that arrives is the size from now
-// on.
+// one before was known. Packets that left alone count by themselves as well: some devices let runs of such packets pass.
+// It may be chance, so it only starts the next step. *Pairs*: padded packets, one of the present size and one of the
+// least, which loss by chance hits alike. A large one that arrives ends the search; when eight small ones have arrived and
+// no large one, large ones do not pass: by chance that happens once in 2^8 searches, however many packets are lost.
+// *Ladder*: one packet of each smaller size, three times; the largest that arrives is the size from now on.
 //
 // A value without clock or packets: the endpoint asks what to send and reports what became of it. Invariant: a search
 // ends after a bounded number of rounds. It never finds a larger size.
@@ -20,35 +20,32 @@
 namespace dlcp {
 
 struct SizeSearch {
-    // Evidence. A data packet was acknowledged, or declared lost while packet `next` was the next to be sent.
-    void on_acked(std::uint64_t number, std::uint16_t bytes) {
-        if (number < epoch_ || bytes <= passed_bytes_) return;
-        passed_bytes_ = bytes;
-        forget_failures();
+    // Evidence. A data packet was acknowledged, or declared lost while packet `next` was the next to be sent. `alone`: it
+    // was no part of a run.
+    void on_acked(std::uint64_t number, std::uint16_t bytes, bool alone) {
+        all_.on_acked(number, bytes);
+        if (alone) alone_.on_acked(number, bytes);
     }
-    void on_lost(std::uint64_t number, std::uint16_t bytes, std::uint64_t next) {
-        if (number < failure_end_ || number < epoch_ || bytes <= std::max(passed_bytes_, least_datagram)) return;
-        failure_end_ = next;
-        failed_ = true;
+    void on_lost(std::uint64_t number, std::uint16_t bytes, bool alone, std::uint64_t next) {
+        all_.on_lost(number, bytes, next);
+        if (alone) alone_.on_lost(number, bytes, next);
     }
     // An acknowledgement with news arrived. True: large packets seem to vanish.
     bool on_answer() {
-        failures_ += failed_;
-        failed_ = false;
-        return failures_ >= suspicious_failures && step_ == Step::idle;
+        const bool all = all_.on_answer(), alone = alone_.on_answer();
+        return (all || alone) && step_ == Step::idle;
     }
-    // A round trip is over. What passed before it says little about now.
+    // A round trip is over, and packet `next` is the oldest in flight. What passed before says little about now.
     void end_round(std::uint64_t next) {
-        if (failures_ > 0 || failed_) return;
-        epoch_ = next;
-        passed_bytes_ = 0;
+        all_.end_round(next);
+        alone_.end_round(next);
     }
 
     // Starts to test `size`, the present one, with packets from number `next` on.
     void start(std::uint16_t size, std::uint64_t next) {
-        *this = SizeSearch{};
+        forget(next);
         if (size <= least_datagram) return;
-        epoch_ = tests_from_ = next;
+        tests_from_ = next;
         size_ = size;
         begin(Step::pairs);
     }
@@ -67,7 +64,7 @@ struct SizeSearch {
         if (!active() || number < tests_from_) return;
         answered_ = true;
         if (bytes >= size_)
-            *this = SizeSearch{.epoch_ = tests_from_};  // nothing is wrong
+            forget(tests_from_);  // nothing is wrong
         else if (step_ == Step::pairs)
             ++small_acked_;
         else
@@ -82,7 +79,7 @@ struct SizeSearch {
         sent_ = 0;
         const std::uint16_t found = step_ == Step::ladder && rounds_ >= ladder_rounds ? found_ : std::uint16_t{0};
         if (found != 0 || silent_rounds_ >= most_silent_rounds)
-            *this = SizeSearch{.epoch_ = tests_from_};
+            forget(tests_from_);
         else if (step_ == Step::pairs && small_acked_ >= decisive_pairs)
             begin(Step::ladder);
         return found;
@@ -98,13 +95,41 @@ struct SizeSearch {
     static constexpr std::uint32_t ladder_rounds = 3;
     static constexpr std::uint32_t most_silent_rounds = 6;
 
-    // Evidence: packets from `epoch_` on count. The largest of them that arrived; failures without a larger one that
-    // arrived; the next failure must be at or after `failure_end_`; one waits for an answer.
-    std::uint64_t epoch_ = 0;
-    std::uint64_t failure_end_ = 0;
-    std::uint16_t passed_bytes_ = 0;
-    std::uint32_t failures_ = 0;
-    bool failed_ = false;
+    struct Evidence {
+        std::uint64_t epoch = 0;         // packets from this number on count
+        std::uint64_t failure_end = 0;   // the next failure must be at or after it
+        std::uint16_t passed_bytes = 0;  // the largest that arrived in this round
+        std::uint16_t failed_bytes =
+            UINT16_MAX;  // the least that failed; one as large that arrives ends the suspicion
+        std::uint32_t failures = 0;
+        bool failed = false;  // one more, that waits for an answer
+
+        void on_acked(std::uint64_t number, std::uint16_t bytes) {
+            if (number < epoch) return;
+            passed_bytes = std::max(passed_bytes, bytes);
+            if (bytes < failed_bytes) return;
+            failures = 0;
+            failed = false;
+            failed_bytes = UINT16_MAX;
+        }
+        void on_lost(std::uint64_t number, std::uint16_t bytes, std::uint64_t next) {
+            if (number < failure_end || number < epoch || bytes <= std::max(passed_bytes, least_datagram)) return;
+            failure_end = next;
+            failed = true;
+            failed_bytes = std::min(failed_bytes, bytes);
+        }
+        bool on_answer() {
+            failures += failed;
+            failed = false;
+            return failures >= suspicious_failures;
+        }
+        void end_round(std::uint64_t next) {
+            epoch = next;
+            passed_bytes = 0;
+        }
+    };
+    // Of all packets; and of those that left alone, because runs may pass where these do not.
+    Evidence all_, alone_;
 
     // The search.
     Step step_ = Step::idle;
@@ -118,9 +143,9 @@ struct SizeSearch {
     std::uint64_t tests_from_ = 0;
 
 private:
-    void forget_failures() {
-        failures_ = 0;
-        failed_ = false;
+    void forget(std::uint64_t before) {
+        *this = SizeSearch{};
+        all_.epoch = alone_.epoch = before;
     }
     void begin(Step step) {
         step_ = step;

@@ -255,6 +255,10 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     sender.pacer.on_sent(run.now, {run.bytes - run.saved});
     counters_.data_packets_sent += run.size;
 
+    if (run.size == 1 && !run.in_pieces) {
+        run.slots[0].flags |= DLCP_PACKET_ALONE;
+        sender.sent[run.last().number].alone = true;
+    }
     const bool request = asks_for_acknowledgement(peer, run);
     if (request) sender.unrequested_bytes = 0;
     for (std::size_t i = 0; i < run.size; ++i) {

@@ -97,7 +97,8 @@ bool Transmitter::deliverable(const dlcp_packet& packet) const {
 }
 
 bool Transmitter::extends(const Message& message, const dlcp_packet& packet, std::uint32_t bytes) const {
-    return use_gso_ && !message.closed && bytes <= message.segment_bytes && packet.tos == message.tos &&
+    return use_gso_ && !message.closed && (packet.flags & DLCP_PACKET_ALONE) == 0 &&
+           bytes <= message.segment_bytes && packet.tos == message.tos &&
            message.total_bytes + bytes <= super_packet_bytes_max && same_address(packet.address, message.address);
 }
 
@@ -133,7 +134,8 @@ void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
     Message& message = messages_[messages_used_ - 1];
     ++message.packets;
     message.total_bytes += bytes;
-    message.closed = bytes < message.segment_bytes || message.packets == segments_max;
+    message.closed = bytes < message.segment_bytes || message.packets == segments_max ||
+                     (packet.flags & DLCP_PACKET_ALONE) != 0;
 }
 
 void Transmitter::start_message(const dlcp_packet& packet, std::uint32_t bytes) {

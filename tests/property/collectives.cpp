@@ -61,6 +61,7 @@ enum class Fault : std::uint8_t {
     closes,    // leaves in good order, but too early
     freezes,   // for less than any timeout: nobody fails
     aborts,    // close_group, and says so
+    leaves,    // in good order, when its part of everything is over: nobody fails
     absent,    // never calls one collective, nor any after it
     mistakes,  // calls something else
     mis_sizes  // calls the same with other sizes
@@ -72,12 +73,15 @@ const char* name(Fault fault) {
         case Fault::closes: return "closes";
         case Fault::freezes: return "freezes";
         case Fault::aborts: return "aborts";
+        case Fault::leaves: return "leaves";
         case Fault::absent: return "absent";
         case Fault::mistakes: return "mistakes";
         case Fault::mis_sizes: return "mis_sizes";
     }
     return "unknown";
 }
+// Somebody's operations may fail.
+bool breaks(Fault fault) { return fault != Fault::none && fault != Fault::freezes && fault != Fault::leaves; }
 
 struct CollectiveAction {
     enum class Kind : std::uint8_t { start, send, receive, stop, close, freeze, thaw, abort };
@@ -153,8 +157,8 @@ public:
     explicit Author(std::uint64_t seed) : dice_(seed * 0x9e3779b97f4a7c15ULL + 0x7f4a7c17) { s_.seed = seed; }
 
     CollectiveScenario write() {
-        s_.fault = dice_.chance(0.6) ? Fault::none : static_cast<Fault>(dice_.between(1, 7));
-        const bool faulty = s_.fault != Fault::none;
+        s_.fault = dice_.chance(0.6) ? Fault::none : static_cast<Fault>(dice_.between(1, 8));
+        const bool faulty = breaks(s_.fault);
         const auto hosts = dice_.pick<std::uint32_t>({1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8});
         const EndpointConfig common = random_config(dice_);
         std::optional<JobKeyBytes> key;
@@ -210,7 +214,7 @@ private:
     // When the last of it starts.
     Time write_group(std::uint32_t group) {
         const auto members = static_cast<std::uint32_t>(s_.groups[group].second.size());
-        const bool faulty = s_.fault != Fault::none && s_.fault != Fault::freezes;
+        const bool faulty = breaks(s_.fault);
         const std::uint64_t count = dice_.between(1, 5);
         const auto first = static_cast<std::uint32_t>(dice_.chance(0.2) ? (1u << 20) - 2 : dice_.below(1000));
         std::vector<Time> free(members, Time{0});
@@ -262,7 +266,8 @@ private:
             static_cast<std::uint32_t>(std::find(members.begin(), members.end(), s_.culprit) - members.begin());
         const Time when{static_cast<std::int64_t>(dice_.below(static_cast<std::uint64_t>(last.value) + 1))};
         switch (s_.fault) {
-            case Fault::none: return;
+            case Fault::none:
+            case Fault::leaves: return;
             case Fault::stops:
                 s_.actions.push_back({when, CollectiveAction::Kind::stop, s_.culprit, 0, {}});
                 return;
@@ -370,15 +375,16 @@ public:
         for (const auto& [number, members] : s_.groups) world_.add_group(number, members);
         for (const CollectivePlan& plan : s_.collectives) world_.add(plan);
         for (const MessagePlan& plan : s_.messages) world_.add(plan);
-        world_.errors_allowed = s_.fault != Fault::none && s_.fault != Fault::freezes;
+        world_.errors_allowed = breaks(s_.fault);
     }
 
     Verdict run() {
         for (const CollectiveAction& action : s_.actions) {
-            if (!world_.run_until(action.at)) break;
+            world_.run(action.at, [&] { return leave_if_over(false); });
+            if (world_.failed()) break;
             act(action);
         }
-        world_.run(world_.now() + s_.patience, [&] { return world_.all_over(); });
+        world_.run(world_.now() + s_.patience, [&] { return leave_if_over(world_.all_over()); });
         for (const Operation& each : world_.operations())
             if (each.phase == Operation::Phase::running) world_.fail(world_.describe(each) + ": does not end");
         if (!world_.failed()) judge();
@@ -389,6 +395,19 @@ public:
     }
 
 private:
+    // The host that leaves does so once nobody waits for anything that it has not sent. Returns `done`.
+    bool leave_if_over(bool done) {
+        if (s_.fault != Fault::leaves || gone_ || world_.executor(s_.culprit).draining()) return done;
+        const auto own = [&](const auto& each) { return host_of(each) == s_.culprit; };
+        std::ptrdiff_t over = 0;
+        for (const Operation& each : world_.operations())
+            over += each.host == s_.culprit && each.phase == Operation::Phase::over;
+        if (over < std::count_if(s_.actions.begin(), s_.actions.end(), own)) return done;
+        gone_ = true;
+        world_.close(s_.culprit);
+        return done;
+    }
+
     // Whose process is stopped for a while does nothing meanwhile.
     void act(const CollectiveAction& action) {
         if (frozen_ && host_of(action) == s_.culprit && action.kind != CollectiveAction::Kind::thaw) {
@@ -444,7 +463,7 @@ private:
 
     // Who is to blame, and was it in time?
     void judge() {
-        if (s_.fault == Fault::none || s_.fault == Fault::freezes) return;
+        if (!breaks(s_.fault)) return;
         std::map<std::pair<std::uint32_t, std::uint32_t>, const Operation*>
             failed;  // by host and group, the first
         for (const Operation& each : world_.operations()) {
@@ -466,6 +485,21 @@ private:
             if (each.result.culprit != found->second->result.culprit)
                 return world_.fail(world_.describe(each) + ": the group's failure has another culprit now");
         }
+    }
+
+    // Of this collective of the fault's group, and of all before it.
+    bool has_result(std::uint32_t sequence) const {
+        std::uint32_t have = 0, first = sequence;
+        for (const Operation& each : world_.operations()) {
+            if (each.host != s_.culprit || each.group != s_.fault_group ||
+                each.kind != Operation::Kind::collective)
+                continue;
+            const std::uint32_t number = s_.collectives[each.plan].sequence;
+            first = std::min(first, number);
+            have += number <= sequence && each.phase == Operation::Phase::over &&
+                    each.result.error == CollectiveError::none;
+        }
+        return have == sequence - first + 1;
     }
 
     std::string judge_error(const Operation& operation) const {
@@ -497,6 +531,8 @@ private:
                        ")";
             return "";
         }
+        if (s_.fault == Fault::aborts && !single && has_result(s_.collectives[operation.plan].sequence))
+            return "fails, though the rank that aborts the group has its result";
         // A message from anyone has nobody to blame.
         if (single && r.error == CollectiveError::timeout && s_.messages[operation.plan].from_anyone) return "";
         if (r.culprit != culprit)

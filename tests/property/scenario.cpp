@@ -294,6 +294,7 @@ Scenario make_scenario(std::uint64_t seed) {
     if (narrows) {
         const auto most = dice.pick<std::uint64_t>({548, 600, 1000, 1280, 1400, 1471, 4000});
         act(some_time(), Action::Kind::narrow, most);
+        s.port.runs_pass = dice.chance(0.3);
     }
     std::stable_sort(s.actions.begin(), s.actions.end(),
                      [](const Action& a, const Action& b) { return a.at < b.at; });

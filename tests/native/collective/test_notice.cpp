@@ -39,3 +39,43 @@ TEST_CASE("notice: a rank that comes later learns of it with its first packet") 
     ranks.check_blamed(0, Duration{0});
     CHECK(ranks.world.now() - late < milliseconds(100));
 }
+
+TEST_CASE("notice: a rank that aborts ends what it has not finished, and nothing before that") {
+    for (std::uint32_t aborter = 0; aborter < 3; ++aborter) {
+        CAPTURE(aborter);
+        Ranks ranks(3);
+        LinkSettings slow = unkind();
+        slow.delay = milliseconds(20);
+        ranks.world.network().set_way((aborter + 1) % 3, (aborter + 2) % 3, slow);
+        ranks.world.errors_allowed = true;
+        const std::size_t done = ranks.plan("all_reduce ring 3", 1000),
+                          next = ranks.plan("all_reduce ring 3", 1000);
+        MessagePlan message;
+        message.from = aborter;
+        message.to = (aborter + 1) % 3;
+        message.bytes = 100;
+        const std::size_t owed = ranks.world.add(message);
+        ranks.world.start_message(owed, false);
+        ranks.start(done);
+        ranks.world.run(ranks.world.now() + seconds(1), [&] {
+            const auto is_over = [&](const Operation& each) {
+                return each.kind == Operation::Kind::collective && each.plan == done && each.member == aborter &&
+                       each.phase == Operation::Phase::over;
+            };
+            return std::ranges::any_of(ranks.world.operations(), is_over);
+        });
+        CHECK_FALSE(ranks.world.all_over());
+        ranks.start(next, {aborter});
+        ranks.world.start_message(owed, true);
+        ranks.world.close_group(0, aborter, true);
+        ranks.run(seconds(1));
+        for (std::uint32_t member = 0; member < 3; ++member) {
+            CHECK(ranks.result(done, member).error == CollectiveError::none);
+            if (member == aborter) continue;
+            CHECK(ranks.result(next, member).cause == CollectiveError::aborted);
+            CHECK(ranks.result(next, member).culprit == aborter);
+        }
+        CHECK(ranks.result(owed, message.to, Operation::Kind::receive).error == CollectiveError::none);
+        ranks.finish();
+    }
+}

@@ -10,8 +10,11 @@ namespace {
 
 constexpr std::uint32_t large_message = 8 << 20;
 
-LinkSettings narrow_link(std::uint64_t most_bytes, double loss_ratio = 0.0) {
-    return {.max_datagram = Bytes{most_bytes}, .delay = microseconds(20), .loss_ratio = loss_ratio};
+LinkSettings narrow_link(std::uint64_t most_bytes, double loss_ratio = 0.0, bool runs_pass = false) {
+    return {.max_datagram = Bytes{most_bytes},
+            .runs_pass = runs_pass,
+            .delay = microseconds(20),
+            .loss_ratio = loss_ratio};
 }
 
 std::uint16_t datagram_bytes(Net& net, std::uint32_t from, std::uint32_t to) {
@@ -75,6 +78,34 @@ TEST_CASE("path size: from jumbo frames to little, in many pieces") {
     config.max_datagram_bytes = 8972;
     check_narrowing({.config = config, .most_bytes = 1472, .expected_there = 1472, .expected_back = 8972});
     check_narrowing({.config = config, .most_bytes = 548, .expected_there = 548, .expected_back = 8972});
+}
+
+TEST_CASE("path size: single packets vanish while runs of them pass") {
+    for (const double loss_ratio : {0.0, 0.01}) {
+        // Under a transfer of which the runs go on.
+        Net net(keyed_config());
+        net.connect_all();
+        net.exchange(message(large_message));
+        net.run_for(milliseconds(2));
+        for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+            net.network().set_way(from, to, narrow_link(1240, loss_ratio, true));
+        SendPlan single = message(net.world.endpoint(0).block_bytes(*net.world.endpoint(0).find_peer(1)));
+        single.traffic_class = 5;
+        net.exchange(single);
+        net.finish(seconds(1));
+        CHECK(datagram_bytes(net, 0, 1) == 1232);
+        net.check();
+    }
+    // From the first hello on.
+    Net net;
+    for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+        net.network().set_way(from, to, narrow_link(1422, 0, true));
+    net.connect_all();
+    net.exchange(message(100'000));
+    net.finish(seconds(1));
+    CHECK(datagram_bytes(net, 0, 1) == 1422);
+    CHECK(net.world.counters(0).datagrams_shrunk == 0);
+    net.check();
 }
 
 TEST_CASE("path size: random loss beside it") { check_narrowing({.loss_ratio = 0.01}); }

@@ -64,29 +64,39 @@ TEST_CASE("size search: the least size is not tested") {
 TEST_CASE("size search: losses one after the other of packets larger than all that pass are suspicious") {
     SizeSearch s;
     std::uint64_t next = 10;
-    s.on_acked(1, 300);
+    s.on_acked(1, 300, false);
     for (std::uint32_t i = 1; i <= SizeSearch::suspicious_failures; ++i) {
         // A burst: it counts once.
-        for (std::uint64_t n = next; n < next + 5; ++n) s.on_lost(n, 1472, next + 5);
+        for (std::uint64_t n = next; n < next + 5; ++n) s.on_lost(n, 1472, false, next + 5);
         next += 5;
         CHECK(s.on_answer() == (i == SizeSearch::suspicious_failures));
-        s.on_acked(next++, 300);
+        s.on_acked(next++, 300, false);
         s.end_round(next);
+    }
+}
+
+TEST_CASE("size search: losses of packets that left alone are suspicious while runs pass") {
+    SizeSearch s;
+    for (std::uint32_t i = 1; i <= SizeSearch::suspicious_failures; ++i) {
+        s.on_lost(4 * i, 1472, true, 4 * i + 1);
+        s.on_acked(4 * i + 2, 1472, false);
+        CHECK(s.on_answer() == (i == SizeSearch::suspicious_failures));
+        s.end_round(4 * i + 3);
     }
 }
 
 TEST_CASE("size search: losses are not suspicious while as large packets pass") {
     SizeSearch s;
     for (std::uint64_t n = 0; n < 100; n += 4) {
-        s.on_lost(n, 1472, n + 2);
+        s.on_lost(n, 1472, false, n + 2);
         CHECK_FALSE(s.on_answer());
-        s.on_acked(n + 3, 1472);
+        s.on_acked(n + 3, 1472, false);
         s.end_round(n + 4);
     }
 }
 
 TEST_CASE("size search: silence is not suspicious") {
     SizeSearch s;
-    for (std::uint64_t n = 0; n < 100; ++n) s.on_lost(n, 1472, n + 1);
+    for (std::uint64_t n = 0; n < 100; ++n) s.on_lost(n, 1472, false, n + 1);
     CHECK_FALSE(s.on_answer());
 }

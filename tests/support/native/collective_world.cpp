@@ -523,8 +523,8 @@ std::size_t CollectiveWorld::drain(std::uint32_t rank) {
         for (std::size_t i = 0; i < count && !failed(); ++i) {
             check_packet(rank, host.slots[i]);
             if (on_packet) on_packet(rank, host.slots[i]);
-            network_.send(rank, host.slots[i]);
         }
+        network_.send(rank, std::span(host.slots).first(failed() ? 0 : count));
         moved += count;
         more |= count > 0;
         Event event;

@@ -216,7 +216,22 @@ void VirtualNetwork::trim(Slot& slot) {
     tell(Fate::trimmed, slot);
 }
 
-void VirtualNetwork::send(std::uint32_t host, const dlcp_packet& packet) {
+void VirtualNetwork::send(std::uint32_t host, std::span<const dlcp_packet> packets) {
+    const auto bytes = [](const dlcp_packet& p) { return p.head_bytes + p.body_bytes + p.tail_bytes; };
+    for (std::size_t first = 0, end = 0; first < packets.size(); first = end) {
+        const dlcp_packet& head = packets[first];
+        const auto joins = [&](const dlcp_packet& last, const dlcp_packet& next) {
+            return bytes(last) == bytes(head) && bytes(next) <= bytes(head) && next.path == head.path &&
+                   next.tos == head.tos && ((last.flags | next.flags) & DLCP_PACKET_ALONE) == 0 &&
+                   head.address != nullptr && next.address != nullptr &&
+                   host_of(*next.address) == host_of(*head.address);
+        };
+        for (end = first + 1; end < packets.size() && joins(packets[end - 1], packets[end]);) ++end;
+        for (std::size_t i = first; i < end; ++i) send(host, packets[i], end - first > 1);
+    }
+}
+
+void VirtualNetwork::send(std::uint32_t host, const dlcp_packet& packet, bool in_run) {
     const std::uint32_t index = take_slot();
     Slot& slot = slots_[index];
     slot.is_virtual = (packet.flags & DLCP_PACKET_VIRTUAL) != 0;
@@ -235,6 +250,7 @@ void VirtualNetwork::send(std::uint32_t host, const dlcp_packet& packet) {
     slot.path = packet.path;
     slot.tos = packet.tos;
     slot.hop = 0;
+    slot.in_run = in_run;
     tell(Fate::sent, slot);
     if (slot.to >= hosts_.size()) return lose(Fate::lost_path, index);
     enter_hop(index);
@@ -262,7 +278,8 @@ void VirtualNetwork::enter_link(Link& link, std::uint32_t index) {
     Slot& slot = slots_[index];
     const LinkSettings& settings = link.settings;
     if (link.out(now_)) return lose(Fate::lost_outage, index);
-    if (settings.max_datagram.value != 0 && slot.length + slot.virtual_bytes > settings.max_datagram.value) {
+    if (settings.max_datagram.value != 0 && slot.length + slot.virtual_bytes > settings.max_datagram.value &&
+        !(settings.runs_pass && slot.in_run)) {
         return lose(Fate::lost_too_long, index);
     }
     if (settings.rate.value_bps == 0) return leave_link(link, index);

@@ -50,7 +50,8 @@ struct LinkSettings {
     bool trim = false;             // a droppable packet that would be dropped loses its payload instead
     bool strict_priority = false;  // higher class selector (DSCP / 8) first; else first come, first served
 
-    Bytes max_datagram{0};  // longer UDP payloads are dropped; 0: no limit
+    Bytes max_datagram{0};   // longer UDP payloads are dropped; 0: no limit
+    bool runs_pass = false;  // but not those in a super-packet, as virtual devices do
 
     // Time on the wire. Jitter is uniform in [0, jitter] and keeps the order of a lane (path and class), as real
     // queues do; reordering does not: it holds a packet back by up to reorder_delay.
@@ -138,7 +139,9 @@ public:
     void advance(Time until);
 
     // Takes a packet as an engine wrote it. One to an address of nobody vanishes.
-    void send(std::uint32_t host, const dlcp_packet& packet);
+    void send(std::uint32_t host, const dlcp_packet& packet) { send(host, std::span(&packet, 1)); }
+    // In order; consecutive ones share super-packets as the UDP driver makes them.
+    void send(std::uint32_t host, std::span<const dlcp_packet> packets);
     // Lends packets that have arrived, oldest first. Their buffers stay lent until `release`.
     std::size_t receive(std::uint32_t host, std::span<dlcp_packet> out);
     void release(std::span<const dlcp_packet> packets);
@@ -165,6 +168,7 @@ private:
         std::uint8_t tos = 0;
         std::uint8_t hop = 0;  // 0 uplink, 1 way, 2 downlink, 3 inbox
         bool is_virtual = false;
+        bool in_run = false;  // in a super-packet with others
     };
     struct Chain {
         std::uint32_t head = none;
@@ -188,6 +192,7 @@ private:
         Link* link = nullptr;
     };
 
+    void send(std::uint32_t host, const dlcp_packet& packet, bool in_run);
     std::uint32_t take_slot();
     void free_slot(std::uint32_t slot);
     void push(Chain& chain, std::uint32_t slot);

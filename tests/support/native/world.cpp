@@ -521,8 +521,8 @@ std::size_t World::drain(std::uint32_t rank) {
             fail(format("host %u: poll_transmit filled more slots than it was given", rank));
         for (std::size_t i = 0; i < count && !failed(); ++i) {
             judge_packet(rank, host.slots[i]);
-            network_.send(rank, host.slots[i]);
         }
+        network_.send(rank, std::span(host.slots).first(failed() ? 0 : count));
         moved += count;
         if (count == 0 || failed()) break;
         if (moved > max_packets_per_drain) fail(format("host %u: poll_transmit never comes to an end", rank));
@@ -578,7 +578,7 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     if (length < wire::header_bytes) return broken("shorter than a long header");
     wire::Header& h = datagram.header;
     std::uint64_t& next = host.next_number[{to, host.own_session[to], h.session}];
-    if (h.type == wire::Type::data) host.described.try_emplace({to, h.session, h.message_id}, h);
+    if (h.type == wire::Type::data) host.described.insert_or_assign({to, h.session, h.message_id}, h);
     if (h.type == wire::Type::short_data) {
         h.packet_number = wire::expand_packet_number(h.packet_number, next);
         const auto known = host.described.find({to, h.session, h.message_id});
