@@ -10,7 +10,9 @@ Reductions take ten element types. Other collectives take any type with a fixed 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -104,13 +106,8 @@ def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that will be filled: the tensor itself, or memory to copy from afterwards."""
-    if getattr(tensor, "grad_fn", None) is not None and torch.is_grad_enabled():
-        raise ValueError(
-            f"{what} would replace a tensor that autograd has computed ({tensor.grad_fn.name()}), and backward would "
-            "take the old one's way; accepted: memory of its own, as of torch.empty_like(), or under torch.no_grad()"
-        )
+    _note_change(tensor, what, is_replaced=True)
     if is_memory(tensor):
-        _note_change(tensor)
         return tensor
     tensor = _strided(tensor, what)
     memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device != _CPU)
@@ -120,8 +117,8 @@ def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
 
 def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values and will be changed."""
+    _note_change(tensor, what, is_replaced=False)
     if is_memory(tensor):
-        _note_change(tensor)
         return tensor
     tensor = _strided(tensor, what)
     memory = readable(tensor, what)
@@ -131,10 +128,27 @@ def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     return memory
 
 
-def _note_change(tensor: torch.Tensor) -> None:
-    """Lets backward refuse the tensor if it was saved for it, as after any operation of torch in place."""
-    if torch.is_grad_enabled():
-        torch.autograd.graph.increment_version(tensor)
+def _note_change(tensor: torch.Tensor, what: str, *, is_replaced: bool) -> None:
+    """Tells autograd of a change that it does not see: backward then refuses what would be silently wrong."""
+    if not torch.is_grad_enabled() or not isinstance(tensor, torch.Tensor):
+        return
+    # Of a view also the whole: that is what a backward from beside the view reaches.
+    computed = [one for one in (tensor, tensor._base) if one is not None and one.grad_fn is not None]
+    if computed:
+        text = (
+            f"backward reaches a tensor that {what} has filled since: autograd does not see collectives. Give the"
+            " collective a detach() or memory of its own, or use torch.distributed.nn.functional"
+        )
+
+        def tell(_: torch.Tensor) -> None:
+            if is_replaced:
+                raise RuntimeError(f"{text}; the gradient would be that of the old values")
+            warnings.warn(f"{text}; the gradient is that of this rank's values alone", stacklevel=2)
+
+        for one in computed:
+            one.register_hook(tell)
+    # For who saved it before, as any operation in place does.
+    torch.autograd.graph.increment_version(tensor)
 
 
 def span(memory: torch.Tensor) -> Span:
@@ -188,13 +202,15 @@ def distinct(tensors: Sequence[torch.Tensor], what: str) -> None:
     for device in {tensor.device for tensor in plain.values()}:
         places = [place for place, tensor in plain.items() if tensor.device == device]
         extents = [_extent(tensors[place]) for place in places]
-        shared = overlap_of(extents)
+        at = dict(zip(places, extents, strict=True))
         # Columns of one matrix lie between each other without sharing anything.
-        if shared is None or not _meet(
-            [(tensors[place], at) for place, (at, _) in zip(places, extents, strict=True)]
-        ):
+        if overlap_of(extents) is None or not _meet([(plain[place], at[place][0]) for place in places]):
             continue
-        first, second = (places[one] for one in shared)
+        first, second = next(
+            pair
+            for pair in combinations(places, 2)
+            if _meet([(plain[place], at[place][0]) for place in pair])
+        )
         raise ValueError(
             f"{what}: tensors {first} and {second} share memory, and both are to be filled; accepted: tensors apart "
             "from each other, as of empty_like()"
@@ -212,7 +228,7 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 def _meet(tensors: Sequence[tuple[torch.Tensor, int]]) -> bool:
     """Whether a byte belongs to two of the tensors, each given with its address. Marks them all."""
     if all(tensor.is_contiguous() for tensor, _ in tensors):
-        return True
+        return overlap_of([_extent(tensor) for tensor, _ in tensors]) is not None
     begin = min(at for tensor, at in tensors if tensor.numel())
     end = max(sum(_extent(tensor)) for tensor, _ in tensors)
     marks = torch.zeros(end - begin, dtype=torch.uint8)

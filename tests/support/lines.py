@@ -1,8 +1,8 @@
 """How long each room is: `python -m tests.support.lines` (make lines) writes tests/tables/lines.txt.
 
-A room is a folder of native, dlcp, sim or tests, or another folder of the project; what lies beside folders is of their
-parent. Lines of code and of prose are rounded up to hundreds, other files to 10 KB: a small change alters nothing, and a
-room that grows is a line of a diff that somebody chose.
+A room is a folder of native, dlcp, sim or tests, or another folder of the project; what lies beside folders is of
+their parent. Lines of code and of prose are rounded up to hundreds, other files to 10 KB: a small change alters
+nothing, and a room that grows is a line of a diff that somebody chose.
 """
 
 from __future__ import annotations
