@@ -36,5 +36,5 @@ def install(group_type: type[dist.ProcessGroup]) -> None:
         else:
             set_timeout(timeout, group)
 
-    c10d.Reducer._set_forward_pass_work_handle = keep_whole_work
+    c10d.Reducer._set_forward_pass_work_handle = keep_whole_work  # type: ignore[method-assign, assignment]
     distributed_c10d._set_pg_timeout = set_any_timeout

@@ -830,7 +830,17 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 def _complex_type(tensor: Tensor) -> str:
-    """Its type if it is complex: it is reduced as pairs of real numbers, and must not meet plain ones."""
+    """Its type if it is complex: it is reduced as pairs of real numbers, and must not meet plain ones.
+
+    torch.distributed itself makes pairs of complex numbers before it calls, as a view.
+    """
+    if (
+        not tensor.is_complex()
+        and tensor._base is not None
+        and tensor.shape[-1:] == (2,)
+        and tensor.stride(-1) == 1
+    ):
+        tensor = tensor._base
     return type_text(tensor.dtype) if tensor.is_complex() else ""
 
 

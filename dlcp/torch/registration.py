@@ -7,6 +7,7 @@ never be the reason why `import torch` fails: without torch.distributed there is
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dlcp.torch.backend_name import BACKEND_NAME
@@ -29,4 +30,26 @@ def _create(backend_options: Any, pg_options: Any = None) -> ProcessGroup:
     """What torch calls for every group of this backend that this rank is in."""
     from dlcp.torch.process_group import ProcessGroup
 
+    _refuse_mixed_backends()
     return ProcessGroup.create(backend_options, pg_options)
+
+
+def _refuse_mixed_backends() -> None:
+    """Raises ValueError: the group's backends are "cpu:gloo,cuda:dlcp" or the like.
+
+    torch takes a group in Python for all devices, and drops the backends of the others without a word. It does not say
+    which were asked for, but its frame that calls this has them.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back  # type: ignore[assignment]
+    config = None if frame is None else frame.f_locals.get("backend_config")
+    devices = {} if config is None else config.get_device_backend_map()
+    others = {device: name for device, name in devices.items() if name != BACKEND_NAME}
+    if others:
+        asked = ",".join(f"{device}:{name}" for device, name in devices.items())
+        raise ValueError(
+            f"the backend is {asked!r}, but a group of dlcp serves all devices, and torch would drop"
+            f" {', '.join(others.values())}; accepted: {BACKEND_NAME!r} alone, and a group of the other beside it:"
+            f" dist.new_group(backend={next(iter(others.values()))!r})"
+        )

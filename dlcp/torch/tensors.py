@@ -146,7 +146,7 @@ def _note_change(tensor: torch.Tensor, what: str, *, is_replaced: bool) -> None:
             warnings.warn(f"{text}; the gradient is that of this rank's values alone", stacklevel=2)
 
         for one in computed:
-            one.register_hook(tell)
+            one.register_hook(tell)  # type: ignore[no-untyped-call]
     # For who saved it before, as any operation in place does.
     torch.autograd.graph.increment_version(tensor)
 

@@ -92,6 +92,6 @@ def ddp() -> None:
     assert all(torch.equal(flat, other) for other in others)
 
 
-@pytest.mark.parametrize("backend", ["dlcp", "cpu:gloo,cuda:dlcp"])
+@pytest.mark.parametrize("backend", ["dlcp", "cuda:dlcp"])
 def test_ddp(backend: str) -> None:
     ranks.run(ddp, backend=backend)

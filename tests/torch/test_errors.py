@@ -99,6 +99,7 @@ def mismatch(what: str) -> str:
         "shapes_gathered": lambda: dist.all_gather(
             [torch.ones([(2, 4), (4, 2)][rank]) for _ in range(2)], torch.ones([(2, 4), (4, 2)][rank])
         ),
+        "complex": lambda: dist.all_reduce([torch.ones(16), torch.ones(8, dtype=torch.complex64)][rank]),
         "complex_scattered": lambda: dist.reduce_scatter_tensor(
             [torch.ones(8), torch.ones(4, dtype=torch.complex64)][rank],
             [torch.ones(16), torch.ones(8, dtype=torch.complex64)][rank],
@@ -129,6 +130,7 @@ def mismatch(what: str) -> str:
         "op",
         "shape",
         "shapes_gathered",
+        "complex",
         "complex_scattered",
     ],
 )

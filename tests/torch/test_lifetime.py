@@ -66,9 +66,15 @@ def mixed() -> None:
     assert gathered == [0, 1]
 
 
-@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:dlcp", "cpu:dlcp,cuda:gloo", "cpu:dlcp", "cuda:dlcp"])
-def test_mixed_backends(backend: str) -> None:
+@pytest.mark.parametrize("backend", ["cpu:dlcp,cuda:dlcp", "cpu:dlcp", "cuda:dlcp"])
+def test_backend_by_device(backend: str) -> None:
     ranks.run(mixed, backend=backend)
+
+
+def test_backends_that_torch_would_drop_are_refused() -> None:
+    for backend, other in (("cpu:gloo,cuda:dlcp", "gloo"), ("cpu:dlcp,cuda:gloo", "gloo")):
+        with pytest.raises(ValueError, match=rf"the backend is .*torch would drop {other}; .*new_group\("):
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def world_of_one() -> None:
