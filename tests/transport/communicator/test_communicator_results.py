@@ -401,6 +401,7 @@ def group(world: Of) -> Communicator:
 
 DATA = np.zeros(8, np.float32)
 SPAN = Span.of(DATA)
+OTHER = Span.of(np.zeros(8, np.float32))
 LONG = Span(SPAN.address, 30)
 
 
@@ -430,15 +431,17 @@ LONG = Span(SPAN.address, 30)
         ),
         (lambda g: g.all_gather(Span(0, 33), SPAN), "outputs has 33 bytes; accepted: a multiple of .* 2"),
         (
-            lambda g: g.all_gather([SPAN, SPAN], LONG),
+            lambda g: g.all_gather([SPAN, OTHER], LONG),
             "input has 30 bytes; accepted: as many as this rank's part",
         ),
+        (lambda g: g.all_gather([SPAN, SPAN], SPAN), "outputs 0 and 1 share memory"),
+        (lambda g: g.all_to_all([LONG, SPAN], SPAN), "outputs 0 and 1 share memory"),
         (lambda g: g.broadcast(SPAN, -1), "root is -1"),
         (lambda g: g.gather(None, SPAN, 0), "outputs is None at the root, rank 0"),
-        (lambda g: g.gather([SPAN, SPAN], LONG, 0), "input has 30 bytes"),
+        (lambda g: g.gather([SPAN, OTHER], LONG, 0), "input has 30 bytes"),
         (lambda g: g.scatter(SPAN, None, 0), "inputs is None at the root, rank 0"),
         (lambda g: g.scatter(LONG, [SPAN, SPAN], 0), "output has 30 bytes"),
-        (lambda g: g.all_to_all([SPAN, SPAN], [LONG, SPAN]), "own part of outputs has 32 bytes; .* 30"),
+        (lambda g: g.all_to_all([SPAN, OTHER], [LONG, SPAN]), "own part of outputs has 32 bytes; .* 30"),
         (lambda g: g.send(SPAN, 0), "destination is 0, this rank itself"),
         (lambda g: g.send(SPAN, 2), "destination is 2; accepted: a rank of group"),
         (lambda g: g.receive(SPAN, 5), "source is 5"),

@@ -25,8 +25,12 @@ def test_ranks_of_one_host(stations: tuple[Station, Station], tmp_path: Path, sh
     # One device per process, the same in both cases: an EAL is started once.
     socket = tmp_path.parent / "ranks_of_one_host.sock"
     places = tuple(dpdk.memif_of_two_processes(socket, number) for number in range(2))
-    for number, station in enumerate(stations):
-        address = station.call(rank.open_job, str(tmp_path), number, 2, shm=shm, **places[number])
+    opening = [
+        station.start(rank.open_job, str(tmp_path), number, 2, shm=shm, **places[number])
+        for number, station in enumerate(stations)
+    ]
+    for number, opened in enumerate(opening):
+        address = opened.result()
         assert address.startswith(f"10.77.0.{number + 1}:")
         assert ("+shm:" in address) == shm
     results = both(*stations, rank.all_reduce, (0, 1), counts=COUNTS)
