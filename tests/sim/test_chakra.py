@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from dlcp_sim import _core
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.transports import Dlcp
 from dlcp_sim.workloads.chakra import (
     ChakraTrace,
     Node,
@@ -49,6 +53,8 @@ def encode(node: Node, *, packed: bool = True) -> bytes:
         out += b"".join(field(4, one) for one in node.after)
     out += field(6, 3) + field(7, node.duration_us)
     for name, value in node.attributes.items():
+        if value is None:
+            continue
         body = field(1, name.encode())
         body += field(29, value.encode()) if isinstance(value, str) else field(9, value)
         out += field(10, body)
@@ -197,8 +203,18 @@ def test_process_groups_and_other_collectives(tmp_path: Path) -> None:
         ([[collective(1, 0, 8)], [collective(1, 0, 9)]], "disagree"),
         ([[compute(1, 1, 5)], []], "node 5"),
         ([[compute(1, 1), compute(1, 2)], []], "same id"),
-        ([[collective(1, 12, 8)], [collective(1, 12, 8)]], "comm_type is 12"),
-        ([[send(1, 7, 5)], []], "comm_dst is 7"),
+        ([[collective(1, 12, 8)], [collective(1, 12, 8)]], "job.0.et: rank 0, node 1: comm_type is 12"),
+        ([[send(1, 7, 5)], []], "job.0.et: rank 0, node 1: comm_dst is 7"),
+        ([[compute(4, 1, 2), compute(2, 1, 4)], []], "node 4 of rank 0, node 2 of rank 0"),
+        ([[send(1, 1, 5, 2), receive(2, 1)], [receive(8, 0), send(9, 0, 5, 8)]], "node 8 of rank 1"),
+        ([[collective(1, 0, 8), send(2, 1, 5, 1)], [receive(1, 0), collective(2, 0, 8, 1)]], "node 1 of"),
+        ([[Node(1, type=NodeType(0))], []], "node 1: type is 0"),
+        ([[replace(compute(3, 0), attributes={"num_ops": 9})], []], "node 3: duration_micros is missing"),
+        *[
+            ([[replace(node, attributes={**node.attributes, name: None})], []], f"{name} is missing")
+            for node in (collective(1, 0, 8), send(1, 1, 5), receive(1, 1))
+            for name in node.attributes
+        ],
     ],
 )
 def test_traces_that_contradict_are_refused(tmp_path: Path, ranks: list[list[Node]], match: str) -> None:
@@ -218,3 +234,31 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.0.et").write_bytes(b"\xff" * 40)
     with pytest.raises(TraceError, match="x.0.et"):
         ChakraTrace(prefix=str(tmp_path / "x")).build(STAR, 1)
+
+
+def test_a_root_need_not_wait_for_who_comes_later(tmp_path: Path) -> None:
+    broadcast = collective(1, 5, 4096)
+    ranks = [[broadcast, send(2, 1, 4096, 1)], [receive(2, 0), replace(broadcast, after=(2,))]]
+    load, simulation = build(tmp_path, ranks)
+    assert simulation.run()
+    assert "no comm_root of a broadcast" in next(load.notes(Dlcp()))
+
+
+def test_json_that_is_no_trace_is_refused_by_file_and_rank(tmp_path: Path) -> None:
+    """PyTorch's own trace; and of a good one with any part replaced nothing worse than TraceError comes."""
+    good = """[{"type": "COMP_NODE", "durationMicros": "3"}, {"id": "1", "type": "COMM_COLL_NODE", "dataDeps": ["0"],
+        "attr": [{"name": "comm_type", "stringVal": "BROADCAST"}, {"name": "comm_size", "int64Val": "8"},
+        {"name": "comm_root", "int32Val": 0}]}]"""  # protobuf's JSON leaves an id of 0 out
+    pytorch = """{"schema": "1.1.1", "nodes": [{"id": 1, "name": "process", "ctrl_deps": 1, "attrs": []}]}"""
+
+    def build_of(trace: str) -> Load:
+        (tmp_path / "job.0.json").write_text(trace)
+        return ChakraTrace(prefix=str(tmp_path / "job")).build(STAR, 1)
+
+    assert len(build_of(good).tasks) == 2
+    with pytest.raises(TraceError, match=r"job\.0\.json: rank 0, PyTorch's own"):
+        build_of(pytorch)
+    for part in re.finditer(r'"[^"]*"|\d|\[.*?\]|\{[^{]*?\}', good, re.DOTALL):
+        for other in ("null", "-1", "1.5", str(2**70), '"ALL"', "[]", "[1]", "{}", '{"name": 1}'):
+            with contextlib.suppress(TraceError):
+                build_of(good[: part.start()] + other + good[part.end() :])

@@ -5,7 +5,8 @@ says, one after the other on a rank if `serial`; sends and receives are paired b
 group and order, and run as graphs of messages (collectives.py) of a chosen algorithm. Both forms are read: the protobuf
 stream (`.et`: each message behind its length, the first is metadata) and the JSON that Chakra's tools print of it. The
 few fields that matter are decoded here, so nothing needs to be installed; memory and metadata nodes only pass on order.
-Field numbers: mlcommons/chakra, schema/protobuf/et_def.proto.
+What a node needs and does not say is refused, never assumed, except that of broadcasts and the like Chakra's converter
+names no root: a note says so. Field numbers: mlcommons/chakra, schema/protobuf/et_def.proto.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import json
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -58,6 +61,26 @@ COLLECTIVES: Mapping[str, tuple[str, str]] = {
 }
 """Collectives by Chakra's comm_type, in the order of its numbers, each with its algorithm if a workload names none."""
 COMM_TYPES = {name: number for number, name in enumerate(COLLECTIVES)}
+PS_PER_US = PS_PER_S // 10**6
+ROOTED = [COMM_TYPES[name] for name in ("REDUCE", "GATHER", "SCATTER", "BROADCAST")]
+NEEDED: Mapping[int, set[str]] = {
+    NodeType.COMM_SEND_NODE: {"comm_dst", "comm_size", "comm_tag"},
+    NodeType.COMM_RECV_NODE: {"comm_src", "comm_tag"},
+    NodeType.COMM_COLL_NODE: {"comm_type", "comm_size"},
+}
+"""Attributes without which a node means something else; a barrier has no size."""
+
+
+_NO_TRACE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    struct.error,
+)
+"""What reading something else raises."""
 
 
 class TraceError(ArgumentError):
@@ -76,12 +99,25 @@ class Node:
     duration_us: int = 0
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def attribute(self, name: str, otherwise: int = 0) -> int:
-        """A whole number of the attributes."""
-        value = self.attributes.get(name, otherwise)
-        if isinstance(value, str) and value in COMM_TYPES:
-            return COMM_TYPES[value]
-        return int(value)
+    def checked(self) -> Node:
+        """Itself, the collective as a number. Raises TraceError for what is missing or out of range."""
+        if self.type not in list(NodeType)[1:]:
+            raise TraceError(f"node {self.id}: type is {self.type}; accepted: 1 to {max(NodeType)}")
+        values = dict(self.attributes)
+        needed = NEEDED.get(self.type, set()) | {"comm_root"} & values.keys()
+        if "comm_type" in needed:
+            values["comm_type"] = COMM_TYPES.get(str(values.get("comm_type")), values.get("comm_type"))
+            needed -= {"comm_size"} if values["comm_type"] == COMM_TYPES["BARRIER"] else set()
+        found = {name: values.get(name) for name in sorted(needed, reverse=True)}
+        timeless = self.type == NodeType.COMP_NODE and not self.duration_us and "num_ops" in values
+        found["duration_micros"] = None if timeless else self.duration_us
+        for name, value in found.items():
+            limit = len(COLLECTIVES) if name == "comm_type" else 2**63 // PS_PER_US
+            if type(value) is not int or not 0 <= value < limit:
+                said = "missing" if value is None else value
+                names = f" or {', '.join(COLLECTIVES)}" if name == "comm_type" else ""
+                raise TraceError(f"node {self.id}: {name} is {said}; accepted: 0 to {limit - 1}{names}")
+        return replace(self, attributes=values)
 
 
 # --- protobuf: the little of its wire format that is in these files --------------------------------------------
@@ -233,9 +269,18 @@ def read_json(text: str) -> list[Node]:
     for value in found:
         if isinstance(value, list):
             flat.extend(value)
+        elif "schema" in value:
+            raise TraceError("PyTorch's own execution trace; accepted: what chakra_converter makes of it")
         else:
             flat.extend(value.get("nodes", value.get("node", [value])))
-    return [_json_node(value) for value in flat if "id" in value]
+    # Protobuf's JSON leaves out what is 0, an id too; what has no type either is metadata.
+    nodes = []
+    for value in (value for value in flat if "id" in value or "type" in value):
+        try:
+            nodes.append(_json_node(value))
+        except _NO_TRACE as error:
+            raise TraceError(f"node {value.get('id', 0)}: not as Chakra writes it: {error!r}") from error
+    return nodes
 
 
 def _json_node(value: Mapping[str, Any]) -> Node:
@@ -253,7 +298,7 @@ def _json_node(value: Mapping[str, Any]) -> Node:
         attributes[attribute["name"]] = number
     after = [int(one) for name in ("ctrl_deps", "data_deps") for one in get(name, [])]
     return Node(
-        int(value["id"]),
+        int(get("id", 0)),
         str(get("name", "")),
         int(NodeType[kind]) if isinstance(kind, str) and kind in NodeType.__members__ else int(kind),
         tuple(dict.fromkeys(after)),
@@ -270,10 +315,13 @@ def read_trace(path: Path) -> list[Node]:
         raise TraceError(f"{path}: {error.strerror}") from error
     try:
         nodes = read_json(data.decode()) if path.suffix == ".json" else read_protobuf(data)
-    except (TraceError, ValueError, KeyError, struct.error) as error:
-        raise TraceError(f"{path}: {error}") from error
-    if len({node.id for node in nodes}) != len(nodes):
-        raise TraceError(f"{path}: two nodes have the same id")
+        nodes = [node.checked() for node in nodes]
+    except _NO_TRACE as error:
+        what = error if isinstance(error, TraceError) else f"not as Chakra writes it: {error!r}"
+        raise TraceError(f"{path}: rank {path.stem.rpartition('.')[2]}, {what}") from error
+    ids = [node.id for node in nodes]
+    if len(set(ids)) != len(ids):
+        raise TraceError(f"{path}: two nodes have the same id, {mode(ids)}")
     return nodes
 
 
@@ -303,11 +351,8 @@ class ChakraTrace(Workload):
         """Makes of a file's lists what they stand for."""
         object.__setattr__(self, "groups", {name: tuple(ranks) for name, ranks in self.groups.items()})
 
-    def traces(self) -> list[list[Node]]:
-        """All ranks' nodes."""
-        return [read_trace(path) for path in self._paths()]
-
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
+        """All ranks' files."""
         paths: list[Path] = []
         while self.ranks is None or len(paths) < self.ranks:
             choices = [Path(f"{self.prefix}.{len(paths)}{suffix}") for suffix in (".et", ".json")]
@@ -323,14 +368,15 @@ class ChakraTrace(Workload):
 
     def add_to(self, load: Load, fabric: Fabric, seed: int) -> None:
         """Nodes as tasks; each has one that begins it and one that ends it."""
-        _Import(self, load, fabric, self.traces()).run()
+        _Import(self, load, fabric, self.paths()).run()
 
 
 class _Import:
     """Traces being added to a load."""
 
-    def __init__(self, workload: ChakraTrace, load: Load, fabric: Fabric, traces: list[list[Node]]) -> None:
-        self.workload, self.load, self.traces = workload, load, traces
+    def __init__(self, workload: ChakraTrace, load: Load, fabric: Fabric, paths: list[Path]) -> None:
+        self.workload, self.load, self.paths = workload, load, paths
+        self.traces = traces = [read_trace(path) for path in paths]
         wanted = len(traces) if workload.hosts is None else workload.hosts
         self.hosts = host_numbers(fabric, wanted, "hosts")
         if len(self.hosts) != len(traces):
@@ -338,6 +384,11 @@ class _Import:
         self.begin: list[dict[int, int]] = [{} for _ in traces]
         self.end: list[dict[int, int]] = [{} for _ in traces]
         self.sends: list[set[int]] = [set() for _ in traces]
+        self.first_tasks: dict[int, int] = {}
+        """Of a collective, by each task of its own that a node begins or ends with."""
+
+    def _where(self, rank: int, node: int) -> str:
+        return f"{self.paths[rank]}: rank {rank}, node {node}"
 
     def run(self) -> None:
         """All nodes, then what they wait for."""
@@ -350,14 +401,16 @@ class _Import:
             computes = node.type == NodeType.COMP_NODE
             task = self.load.add_computations(
                 int(self.hosts[rank]),
-                node.duration_us * (PS_PER_S // 10**6) if computes else 0,
+                node.duration_us * PS_PER_US if computes else 0,
                 channel=channels[rank] if computes else NONE,
                 channel_bytes=1,
             )
             self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
-        self._messages()
-        self._collectives()
-        self._edges()
+        marks = [len(self.load.edges)]
+        for step in (self._messages, self._collectives, self._edges):
+            step()
+            marks.append(len(self.load.edges))
+        self._check_order(np.r_[marks[0] : marks[1], marks[2] : marks[3]])
 
     def _nodes(self, kind: NodeType | None = None) -> Iterator[tuple[int, Node]]:
         """All nodes, or those of a kind, each with its rank."""
@@ -368,22 +421,22 @@ class _Import:
         label = self.load.label("send")
         waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
         for rank, node in self._nodes(NodeType.COMM_RECV_NODE):
-            waiting[node.attribute("comm_src"), rank, node.attribute("comm_tag")].append((rank, node.id))
+            waiting[node.attributes["comm_src"], rank, node.attributes["comm_tag"]].append((rank, node.id))
         for rank, node in self._nodes(NodeType.COMM_SEND_NODE):
-            where = f"rank {rank}, node {node.id}"
-            peer = node.attribute("comm_dst")
+            where = self._where(rank, node.id)
+            peer = node.attributes["comm_dst"]
             if not 0 <= peer < len(self.traces) or peer == rank:
                 raise TraceError(f"{where}: comm_dst is {peer}; accepted: another rank")
             task = self.load.add_flow_tasks(
                 int(self.hosts[rank]),
                 int(self.hosts[peer]),
-                node.attribute("comm_size"),
+                node.attributes["comm_size"],
                 label=label,
                 traffic_class=self.workload.traffic_class,
             )
             self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
             self.sends[rank].add(node.id)
-            receives = waiting[rank, peer, node.attribute("comm_tag")]
+            receives = waiting[rank, peer, node.attributes["comm_tag"]]
             if not receives:
                 raise TraceError(f"{where}: rank {peer} does not receive what it sends")
             receiver, number = receives.pop(0)
@@ -391,7 +444,7 @@ class _Import:
         for (source, rank, _), left in waiting.items():
             if left:
                 raise TraceError(
-                    f"rank {rank}, node {left[0][1]}: rank {source} does not send what it receives"
+                    f"{self._where(rank, left[0][1])}: rank {source} does not send what it receives"
                 )
 
     def _collectives(self) -> None:
@@ -404,28 +457,34 @@ class _Import:
             counts = {rank: len(by_rank.get(rank, [])) for rank in members}
             if set(by_rank) - set(members) or len(set(counts.values())) != 1:
                 raise TraceError(
-                    f"process group {group!r}: ranks have {counts} collectives; accepted: as many each"
+                    f"{self.workload.prefix}: process group {group!r} has {counts} collectives; accepted: as many each"
                 )
             for number in range(counts[members[0]]):
                 self._collective(members, [by_rank[rank][number] for rank in members])
 
     def _collective(self, members: list[int], nodes: list[Node]) -> None:
-        kinds = {(node.attribute("comm_type"), node.attribute("comm_size")) for node in nodes}
+        where = self._where(members[0], nodes[0].id)
+        kinds = {
+            (one["comm_type"], one.get("comm_size", 0), one.get("comm_root", 0))
+            for one in (node.attributes for node in nodes)
+        }
         if len(kinds) != 1:
-            raise TraceError(f"node {nodes[0].id}: ranks disagree about type and size: {sorted(kinds)}")
-        kind, nbytes = next(iter(kinds))
-        if not 0 <= kind < len(COLLECTIVES):
-            raise TraceError(
-                f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {len(COLLECTIVES) - 1}"
-            )
+            raise TraceError(f"{where}: ranks disagree about type, size and root: {sorted(kinds, key=str)}")
+        kind, nbytes, root = next(iter(kinds))
         collective, algorithm = list(COLLECTIVES.values())[kind]
         algorithm = self.workload.algorithms.get(collective, algorithm)
+        if kind in ROOTED and "comm_root" not in nodes[0].attributes:
+            self.load.note(
+                f"no comm_root of a {collective} in {self.workload.prefix}: rank 0 of its group is taken"
+            )
+        if root not in range(len(members)):
+            raise TraceError(f"{where}: comm_root is {root}; accepted: 0 to {len(members) - 1}")
         hosts = self.hosts[members]
         gates = self.load.add_computations(hosts, 0)
         if len(members) > 1:
             done = lay(
                 self.load,
-                template(collective, algorithm, len(members), nodes[0].attribute("comm_root")),
+                template(collective, algorithm, len(members), root),
                 hosts,
                 1 if kind == COMM_TYPES["BARRIER"] else nbytes,
                 gates=gates[None, :],
@@ -438,6 +497,7 @@ class _Import:
             done = gates
         for place, (rank, node) in enumerate(zip(members, nodes, strict=True)):
             self.begin[rank][node.id], self.end[rank][node.id] = int(gates[place]), int(done[place])
+            self.first_tasks |= dict.fromkeys((int(gates[place]), int(done[place])), int(gates[0]))
 
     def _edges(self) -> None:
         for rank, nodes in enumerate(self.traces):
@@ -446,7 +506,7 @@ class _Import:
                 for dependency in node.after:
                     if dependency not in self.end[rank]:
                         raise TraceError(
-                            f"rank {rank}, node {node.id}: waits for node {dependency}, which is not there"
+                            f"{self._where(rank, node.id)}: waits for node {dependency}, which is not there"
                         )
                     before.append(self.end[rank][dependency])
                     after.append(self.begin[rank][node.id])
@@ -455,3 +515,33 @@ class _Import:
             self.load.add_edges(
                 np.array(before, np.int64), np.array(after, np.int64), np.array(when, np.int64)
             )
+
+    def _check_order(self, between_nodes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Raises TraceError for a circle; looks first, which is quick, for one of collectives as wholes."""
+        before, after = self.load.edges["before"], self.load.edges["after"]
+        one = self.first_tasks
+        pairs = zip(before[between_nodes].tolist(), after[between_nodes].tolist(), strict=True)
+        if not _circle((one.get(a, a), one.get(b, b)) for a, b in pairs):
+            return
+        circle = _circle(zip(before.tolist(), after.tolist(), strict=True))
+        names = {
+            task: f"node {node} of rank {rank}"
+            for rank, tasks in [*enumerate(self.begin), *enumerate(self.end)]
+            for node, task in tasks.items()
+        }
+        found = list(dict.fromkeys(names[task] for task in circle if task in names))
+        if found:
+            files, nodes = self.workload.prefix, ", ".join(found[:8])
+            raise TraceError(f"{files}.*: {nodes} wait for one another; accepted: an order")
+
+
+def _circle(edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Tasks of which each waits for the one before it, in a circle; none if there is no such circle."""
+    waits: dict[int, set[int]] = defaultdict(set)
+    for before, after in edges:
+        waits[after].add(before)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
