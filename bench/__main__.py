@@ -42,7 +42,6 @@ MODULES = {
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
-    "gradient_overhead": "gradient_overhead",
     "cuda_gradients": "cuda_gradients",
     "layer_order": "layer_order",
     "layer_norms": "layer_norms",
