@@ -31,28 +31,10 @@ def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabr
     assert given["trim"] == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"paths": 65}, "from 1 to 64"), ({"congestion": "cubic"}, "window, line_rate, credit, auto")],
-)
-def test_a_setting_out_of_range_says_what_is_accepted(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        Dlcp(**settings)  # type: ignore[arg-type]
-
-
 def test_a_permutation_ends_within_a_third_of_its_bounds() -> None:
     result = run(ds.permutation(bytes=1_000_000))
     assert result.flows.finished.all()
     assert float(result.flows.slowdown.max()) < 1.33
-
-
-def test_flows_are_the_same_for_any_number_of_threads() -> None:
-    one, two = (
-        run(ds.permutation(bytes=200_000), threads=threads, faults=[ds.RandomLoss("host 3", ratio=0.01)])
-        for threads in (1, 2)
-    )
-    np.testing.assert_array_equal(one.flows.completion_s, two.flows.completion_s)
-    assert int(one.flows.retransmitted_packets.sum()) > 0
 
 
 def test_credit_keeps_an_incast_s_queue_short() -> None:

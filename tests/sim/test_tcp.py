@@ -34,21 +34,9 @@ def test_parameters_are_in_the_core_s_units() -> None:
     assert Dctcp().parameters()["min_rto_ps"] == 1e10
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "named"),
-    [
-        (Tcp, {"congestion": "vegas"}, "congestion"),
-        (Tcp, {"min_rto_s": 0}, "min_rto_s"),
-        (Tcp, {"min_rto_s": 2.0, "max_rto_s": 1.0}, "max_rto_s"),
-        (Tcp, {"mtu_bytes": 10}, "mtu_bytes"),
-        (Dctcp, {"gain": 2.0}, "gain"),
-    ],
-)
-def test_what_is_out_of_range_is_refused_by_name(
-    kind: type[Segments], values: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ArgumentError, match=named):
-        kind(**values)
+def test_ends_of_ranges_are_kept_apart() -> None:
+    with pytest.raises(ArgumentError, match="max_rto_s"):
+        Tcp(min_rto_s=2.0, max_rto_s=1.0)
 
 
 @pytest.mark.parametrize(

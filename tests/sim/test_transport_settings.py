@@ -101,6 +101,16 @@ def test_native_transports_know_every_setting_of_theirs(kind: str) -> None:
     assert result.flows.finished.all()
 
 
+@pytest.mark.parametrize("kind", TRANSPORTS)
+def test_what_is_beyond_a_bound_is_refused_by_every_transport(kind: str) -> None:
+    for field in dataclasses.fields(TRANSPORTS[kind]):
+        for end, step in (("minimum", -1), ("maximum", 1)):
+            bound = field.metadata[end]
+            if bound is not None and not isinstance(field.default, bool):
+                with pytest.raises(ArgumentError, match=f"{kind}.{field.name} is .*; accepted: "):
+                    TRANSPORTS[kind](**{field.name: bound + step})
+
+
 def test_a_setting_that_the_native_side_lacks_is_refused_by_name() -> None:
     @dataclass(frozen=True)
     class Wrong(ds.LineRate):
