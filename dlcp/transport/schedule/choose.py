@@ -49,6 +49,18 @@ def _suit(hosts: Callable[[], Hosts | None] | None, nbytes: int) -> bool:
 # Ranks of a host are consecutive, as torchrun numbers them, so a ring crosses from host to host once each way where
 # algorithms with distant peers cross with most of what they send: rings for large data, and better hierarchical, which
 # crosses with 2 (m - 1) / m of the tensor over m hosts where a ring over n ranks has 2 (n - 1) / n.
+#
+# Half an all-reduce has the same places, but one hop instead of two makes direct the smallest as well.
+_HALF = (
+    Rule("direct", 8, 256 * _KIB),
+    Rule("halving_doubling", None, 256 * _KIB),
+    Rule("hierarchical", None, None),
+    Rule("ring", 8, None),
+    Rule("halving_doubling", None, 4096 * _KIB),
+    Rule("ring", None, None),
+)
+# The busiest link, the root's, carries n - 1, log n and one tensors, in 1, log n and n - 1 hops.
+_ROOTED = (Rule("direct", 4, 32 * _KIB), Rule("tree", None, 256 * _KIB), Rule("ring", None, None))
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "all_reduce": (
         # One hop, for n - 1 tensors sent; two hops send 2 (n - 1) / n: as much with 2 ranks, half with 4.
@@ -70,34 +82,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         # 2 (n - 1) hops; each link carries the least.
         Rule("ring", None, None),
     ),
-    # Each is half an all-reduce: the same places, but one hop instead of two makes direct the smallest as well.
-    "reduce_scatter": (
-        Rule("direct", 8, 256 * _KIB),
-        Rule("halving_doubling", None, 256 * _KIB),
-        Rule("hierarchical", None, None),
-        Rule("ring", 8, None),
-        Rule("halving_doubling", None, 4096 * _KIB),
-        Rule("ring", None, None),
-    ),
-    "all_gather": (
-        Rule("direct", 8, 256 * _KIB),
-        Rule("halving_doubling", None, 256 * _KIB),
-        Rule("hierarchical", None, None),
-        Rule("ring", 8, None),
-        Rule("halving_doubling", None, 4096 * _KIB),
-        Rule("ring", None, None),
-    ),
-    # The busiest link, the root's, carries n - 1, log n and one tensors, in 1, log n and n - 1 hops.
-    "broadcast": (
-        Rule("direct", 4, 32 * _KIB),
-        Rule("tree", None, 256 * _KIB),
-        Rule("ring", None, None),
-    ),
-    "reduce": (
-        Rule("direct", 4, 32 * _KIB),
-        Rule("tree", None, 256 * _KIB),
-        Rule("ring", None, None),
-    ),
+    "reduce_scatter": _HALF,
+    "all_gather": _HALF,
+    "broadcast": _ROOTED,
+    "reduce": _ROOTED,
     # One sensible way each.
     "gather": (Rule("direct", None, None),),
     "scatter": (Rule("direct", None, None),),

@@ -28,11 +28,7 @@ def all_reduce(world_size: int, rank: int) -> RankSchedule:
     for peer in _others(world_size, rank):
         program.send(peer, output_chunk(peer))
     _receive_and_add(program, world_size, rank, own, own)
-    for peer in _others(world_size, rank):
-        program.send(peer, own)
-    for peer in _others(world_size, rank):
-        program.receive(peer, output_chunk(peer))
-    return program.schedule()
+    return _send_sums(program, world_size, rank)
 
 
 def reduce_scatter(world_size: int, rank: int) -> RankSchedule:
@@ -46,46 +42,28 @@ def reduce_scatter(world_size: int, rank: int) -> RankSchedule:
 
 def bounded_all_reduce(world_size: int, rank: int) -> RankSchedule:
     """Rank i adds what came of part i of all, and sends the sum to all."""
-    program = Program(input_chunks=world_size, output_chunks=world_size)
-    own = output_chunk(rank)
-    for peer in _others(world_size, rank):
-        program.send(peer, input_chunk(peer), lossy=True)
-    _receive_lossy_and_add(program, world_size, rank, own)
-    for peer in _others(world_size, rank):
-        program.send(peer, own)
-    for peer in _others(world_size, rank):
-        program.receive(peer, output_chunk(peer))
-    return program.schedule()
+    program = _lossy_parts(world_size, rank, world_size)
+    _receive_lossy_and_add(program, world_size, rank, output_chunk(rank))
+    return _send_sums(program, world_size, rank)
 
 
 def bounded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
     """Rank i adds what came of part i of all."""
-    program = Program(input_chunks=world_size, output_chunks=1)
-    for peer in _others(world_size, rank):
-        program.send(peer, input_chunk(peer), lossy=True)
+    program = _lossy_parts(world_size, rank, 1)
     _receive_lossy_and_add(program, world_size, rank, output_chunk(0))
     return program.schedule()
 
 
 def coded_all_reduce(world_size: int, rank: int) -> RankSchedule:
     """Rank i adds what came of part i of all, at once: a sum is coded once, when it is complete."""
-    program = Program(input_chunks=world_size, output_chunks=world_size)
-    own = output_chunk(rank)
-    for peer in _others(world_size, rank):
-        program.send(peer, input_chunk(peer), lossy=True)
-    _receive_and_combine(program, world_size, rank, own)
-    for peer in _others(world_size, rank):
-        program.send(peer, own)
-    for peer in _others(world_size, rank):
-        program.receive(peer, output_chunk(peer))
-    return program.schedule()
+    program = _lossy_parts(world_size, rank, world_size)
+    _receive_and_combine(program, world_size, rank, output_chunk(rank))
+    return _send_sums(program, world_size, rank)
 
 
 def coded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
     """Rank i adds what came of part i of all, at once."""
-    program = Program(input_chunks=world_size, output_chunks=1)
-    for peer in _others(world_size, rank):
-        program.send(peer, input_chunk(peer), lossy=True)
+    program = _lossy_parts(world_size, rank, 1)
     _receive_and_combine(program, world_size, rank, output_chunk(0))
     return program.schedule()
 
@@ -148,6 +126,23 @@ def scatter(world_size: int, rank: int, root: int) -> RankSchedule:
 
 def _others(world_size: int, rank: int) -> list[int]:
     return [(rank + distance) % world_size for distance in range(1, world_size)]
+
+
+def _lossy_parts(world_size: int, rank: int, output_chunks: int) -> Program:
+    """A program that begins by sending part i to rank i, where blocks of it may be lost."""
+    program = Program(input_chunks=world_size, output_chunks=output_chunks)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer), lossy=True)
+    return program
+
+
+def _send_sums(program: Program, world_size: int, rank: int) -> RankSchedule:
+    """The program with its end: each rank's own part of the output goes to all."""
+    for peer in _others(world_size, rank):
+        program.send(peer, output_chunk(rank))
+    for peer in _others(world_size, rank):
+        program.receive(peer, output_chunk(peer))
+    return program.schedule()
 
 
 def _receive_lossy_and_add(program: Program, world_size: int, rank: int, target: Chunk) -> None:
