@@ -164,13 +164,6 @@ def _by(result: CollectiveResult, context: FailureContext, told: bool) -> str:
     return f"{context.member(reporter).name} says: "
 
 
-def _which(result: CollectiveResult, words: str, context: FailureContext) -> str:
-    """The operation that failed first, where it is another than this one."""
-    if context.own_words is not None and context.own_words != words:
-        return f" (operation {result.sequence} of the group failed first: {context.own_words})"
-    return ""
-
-
 def _waiting(result: CollectiveResult, context: FailureContext) -> str:
     parts = []
     for each in result.waiting_for:
