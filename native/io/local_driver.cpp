@@ -23,7 +23,7 @@ namespace dlcp::local {
 
 namespace {
 
-// Two of them per pair of ranks that talk. Processor time of a side for 64 MiB each way at once (shm_bench, cores with
+// Two of them per pair of ranks that talk. Processor time of a side for 64 MiB each way at once (measured; cores with
 // 2 MiB of second-level cache): 256 KiB 22.6 ms, 512 KiB 18.6, 1 MiB 17.0, 2 MiB 16.7, 4 MiB 15.2, 8 MiB 15.1. Beyond
 // 2 MiB the memory of many ranks that all talk to each other weighs more.
 constexpr std::uint32_t ring_bytes_default = 2 * 1024 * 1024;
