@@ -2,29 +2,7 @@
 
 from __future__ import annotations
 
-from dlcp.switch import Policy
-from dlcp.switch.render import Weight, render
-from dlcp.switch.render.caveat import Caveat, sentences
 from dlcp.switch.toml_lines import toml_lines
-from tests.support import render_golden as golden
-
-HEAD = 'name = "p"\n'
-TRIM = """\
-[[class]]
-number = 3
-dscp = [24]
-droppable = {trim_above_bytes = 9000}
-
-[[class]]
-number = 7
-dscp = [56]
-"""
-
-
-def said(text: str, system: str) -> list[str]:
-    """The caveats of a policy that is no error."""
-    done = render(Policy.from_toml(text), system, [golden.PORTS[system][0]], source=text)
-    return list(done.complaints())
 
 
 def test_lines_of_every_way_to_write_a_field() -> None:
@@ -92,32 +70,3 @@ thresholds = "data"
     assert lines["class[0].critical"] == 6
     assert lines["class[0].critical.drop_above_bytes"] == 6
     assert lines["port[0].class[0].critical.mark_from_bytes"] == 2
-
-
-def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
-    text = HEAD + TRIM
-    assert any(
-        complaint.startswith("caveat: line 5: class[0].droppable[0].trim_above_bytes: ")
-        for complaint in said(text, "nxos")
-    )
-    # Written as one table for all levels, so level 0 has no line of its own.
-    assert "class[0].droppable[0]" not in toml_lines(text)
-
-
-def test_what_several_classes_have_in_common_is_said_once() -> None:
-    levels = "droppable = {drop_above_bytes = 9000}\n"
-    text = HEAD + "".join(f"[[class]]\nnumber = {n}\n{levels}" for n in (1, 2, 3))
-    assert [sentence for sentence in said(text, "tc") if "never marked" in sentence] == [
-        "caveat: line 2: class[0].critical: critical packets are never marked; they are marked above 9000, where "
-        "others are dropped: that is what keeps them (also class[1–2])"
-    ]
-
-
-def test_places_alike_are_listed_by_runs() -> None:
-    fields = [f"class[{n}].critical" for n in (0, 1, 2, 4, 5)] + [
-        f"port[1].class[{n}].critical" for n in (0, 1)
-    ]
-    findings = [Caveat(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
-    assert sentences(findings) == [
-        "class[0].critical: a; b (also class[1–2, 4–5], port[1].class[0–1], path_choice)"
-    ]

@@ -10,7 +10,9 @@ import pytest
 from dlcp.switch import Policy, Thresholds, TrafficClass
 from dlcp.switch.render import RENDERERS, RenderError, Weight, render, sonic
 from dlcp.switch.render.base import renderer
+from dlcp.switch.render.caveat import Caveat, sentences
 from dlcp.switch.render.check import check
+from dlcp.switch.toml_lines import toml_lines
 from tests.support import render_golden as golden
 
 HEAD = 'name = "p"\n'
@@ -258,3 +260,32 @@ def test_caveat_is_said_where_it_applies_and_nowhere_else(text: str, complaint: 
             assert found[0].startswith("caveat: line "), found
             with pytest.raises(RenderError):
                 render(policy, system, [port], strict=True)
+
+
+def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
+    text = HEAD + TRIM
+    assert any(
+        complaint.startswith("caveat: line 5: class[0].droppable[0].trim_above_bytes: ")
+        for complaint in said(text, "nxos")
+    )
+    # Written as one table for all levels, so level 0 has no line of its own.
+    assert "class[0].droppable[0]" not in toml_lines(text)
+
+
+def test_what_several_classes_have_in_common_is_said_once() -> None:
+    levels = "droppable = {drop_above_bytes = 9000}\n"
+    text = HEAD + "".join(f"[[class]]\nnumber = {n}\n{levels}" for n in (1, 2, 3))
+    assert [sentence for sentence in said(text, "tc") if "never marked" in sentence] == [
+        "caveat: line 2: class[0].critical: critical packets are never marked; they are marked above 9000, where "
+        "others are dropped: that is what keeps them (also class[1–2])"
+    ]
+
+
+def test_places_alike_are_listed_by_runs() -> None:
+    fields = [f"class[{n}].critical" for n in (0, 1, 2, 4, 5)] + [
+        f"port[1].class[{n}].critical" for n in (0, 1)
+    ]
+    findings = [Caveat(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
+    assert sentences(findings) == [
+        "class[0].critical: a; b (also class[1–2, 4–5], port[1].class[0–1], path_choice)"
+    ]
