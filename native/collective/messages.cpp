@@ -240,10 +240,11 @@ void CollectiveExecutor::detached_over(Time now, Detached detached, const Event&
     if (event.kind == EventKind::send_finished || !detached.fails_group) return;
     if (event.error == CommandError::peer_cancelled || event.error == CommandError::cancelled) return;
     const Tag tag = Tag::read(event.tag);
-    // A peer that has closed in good order does not need what a collective sends it.
+    // A peer that has closed in good order, or whose process has ended, does not need what a collective sends it.
+    const bool collective = tag.kind == TagKind::collective;
     const bool left = event.error == CommandError::peer_closed;
-    if (left && tag.kind == TagKind::collective) return;
-    lost_[event.peer.value] += bytes;
+    if (left && collective) return;
+    if (!collective || event.error != CommandError::peer_gone) lost_[event.peer.value] += bytes;
     Group* group = find_group(detached.group);
     if (left || group == nullptr || group->closing()) return;
     CollectiveResult why;
