@@ -11,12 +11,11 @@ import errno
 import fcntl
 import os
 import stat
-import time
 from pathlib import Path
 
+from dlcp.polling import looks
+
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH  # with an access list, the group's bit is its mask
-# Between tries of a lock, doubling.
-_POLL_S_MIN, _POLL_S_MAX = 0.5e-3, 50e-3
 
 
 class ForeignError(PermissionError):
@@ -52,17 +51,12 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
 
 def lock(descriptor: int, timeout_s: float) -> None:
     """Takes the file's lock of flock(2), waiting for other holders. Raises TimeoutError."""
-    end_s = time.monotonic() + timeout_s
-    pause_s = _POLL_S_MIN
-    while True:
+    for _ in looks(timeout_s):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= end_s:
-                text = f"another process has had its lock for {timeout_s:g} s"
-                raise TimeoutError(errno.ETIMEDOUT, text) from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _POLL_S_MAX)
+            continue
+    raise TimeoutError(errno.ETIMEDOUT, f"another process has had its lock for {timeout_s:g} s")
 
 
 def _foreign(path: str | os.PathLike[str]) -> ForeignError:

@@ -20,6 +20,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 
+from dlcp import errors
 from dlcp.hub.core_group import CoreGroup
 from dlcp.transport.element import DataType
 from dlcp.transport.endpoint import Endpoint
@@ -130,7 +131,12 @@ class Core:
                 )
                 self._over(first.nbytes)
                 continue
-            plan = self._plan(first.group, first.said)
+            try:
+                plan = self._plan(first.group, first.said)
+            except errors.DlcpError as error:
+                first.group.abort(str(error))
+                self._over(first.nbytes)
+                continue
             if not first.group.run(first.said, plan, partial(self._over, first.nbytes)):
                 self._over(first.nbytes)
 

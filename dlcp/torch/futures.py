@@ -33,6 +33,7 @@ import torch
 from dlcp.errors import CollectiveTimeoutError
 from dlcp.torch import cuda
 from dlcp.torch.callbacks import pool, run_logged
+from dlcp.torch.failures import for_torch
 
 
 class Line:
@@ -80,10 +81,11 @@ class Line:
             if not self._changed.wait_for(
                 lambda: next(iter(self._open)) == running[1], min(timeout_s, _LONGEST_S)
             ):
-                raise CollectiveTimeoutError(
+                text = (
                     f"a collective that a callback starts was not begun after {timeout_s:g} s (timeout): the"
                     f" callback of {next(iter(self._open.values()))[1]} was registered before and has not returned"
                 )
+                raise for_torch(CollectiveTimeoutError(text))
 
 
 collectives_line = Line("callbacks")

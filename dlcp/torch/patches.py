@@ -1,4 +1,4 @@
-"""The two functions of torch that dlcp replaces, each by one that does the same for all other groups and works.
+"""The two functions of torch that dlcp replaces, each by one that does the same for groups and works of C++.
 
 tests/torch/test_cpp_virtuals.py says which functions there are that torch does not let a group in Python override.
 """
@@ -23,9 +23,9 @@ def install(group_type: type[dist.ProcessGroup]) -> None:
 
     # Under Join the reducer waits for a work that Python has let go of by then.
     @functools.wraps(keep_work)
-    def keep_whole_work(reducer: c10d.Reducer, work: dist.Work, *arguments: Any) -> None:
+    def keep_whole_work(reducer: c10d.Reducer, work: dist.Work, *arguments: Any, **named: Any) -> None:
         is_of_python = type(work).__module__ != c10d.Work.__module__
-        keep_work(reducer, whole(work) if is_of_python else work, *arguments)
+        keep_work(reducer, whole(work) if is_of_python else work, *arguments, **named)
 
     # torch asks for ProcessGroupGloo and ProcessGroupNCCL by type, and only warns of others.
     @functools.wraps(set_timeout)

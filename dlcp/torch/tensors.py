@@ -10,9 +10,10 @@ Reductions take ten element types. Other collectives take any type with a fixed 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import warnings
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -185,6 +186,13 @@ def apart_from_others(
 ) -> list[torch.Tensor]:
     """For several collectives at once: each source, or a copy where it overlaps what another of them fills."""
     result = list(sources)
+    outside = [
+        source
+        for source, memories in zip(sources, filled, strict=True)
+        if not any(_is_within(source, memory) for memory in memories)
+    ]
+    if overlap_of(span(memory) for memory in itertools.chain(outside, *filled)) is None:
+        return result
     for own, memories in enumerate(filled):
         for other in range(len(result)):
             if other != own:
@@ -193,9 +201,16 @@ def apart_from_others(
     return result
 
 
+def _is_within(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    start = part.data_ptr() - whole.data_ptr()
+    return start >= 0 and start + part.nbytes <= whole.nbytes
+
+
 def distinct(tensors: Sequence[torch.Tensor], what: str) -> None:
     """For tensors that one call fills. Raises ValueError: two of them share memory, so one place has two results."""
     if len(tensors) < 2:
+        return
+    if all(map(is_memory, tensors)) and overlap_of(map(span, tensors)) is None:
         return
     # What has no memory of its own is refused elsewhere.
     plain = {place: tensor for place, tensor in enumerate(tensors) if type(tensor) in _PLAIN_TYPES}
@@ -208,7 +223,7 @@ def distinct(tensors: Sequence[torch.Tensor], what: str) -> None:
             continue
         first, second = next(
             pair
-            for pair in combinations(places, 2)
+            for pair in itertools.combinations(places, 2)
             if _meet([(plain[place], at[place][0]) for place in pair])
         )
         raise ValueError(
@@ -231,11 +246,16 @@ def _meet(tensors: Sequence[tuple[torch.Tensor, int]]) -> bool:
         return overlap_of([_extent(tensor) for tensor, _ in tensors]) is not None
     begin = min(at for tensor, at in tensors if tensor.numel())
     end = max(sum(_extent(tensor)) for tensor, _ in tensors)
-    marks = torch.zeros(end - begin, dtype=torch.uint8)
+    # A mark for as many bytes as all of them are made of.
+    unit = math.gcd(
+        *(tensor.itemsize for tensor, _ in tensors), *(at - begin for tensor, at in tensors if tensor.numel())
+    )
+    marks = torch.zeros((end - begin) // unit, dtype=torch.uint8)
     for tensor, at in tensors:
         if tensor.numel():
-            strides = [stride * tensor.itemsize for stride in tensor.stride()]
-            marks.as_strided((*tensor.shape, tensor.itemsize), (*strides, 1), at - begin).add_(1)
+            size = tensor.itemsize // unit
+            strides = [stride * size for stride in tensor.stride()]
+            marks.as_strided((*tensor.shape, size), (*strides, 1), (at - begin) // unit).add_(1)
     return int(marks.max()) > 1
 
 

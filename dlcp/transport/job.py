@@ -125,22 +125,17 @@ class Job(Closeable):
             place = _choose_place(given, toward)
             while not self._take_part(meeting, given, *place):
                 self._leave()
-        except errors.DlcpError as error:
+        except BaseException as error:
             self._leave()
-            if size > 1:
+            if size > 1 and isinstance(error, errors.DlcpError):
                 # Whatever the store raises now says less than this error.
                 with contextlib.suppress(Exception):
                     meeting.refuse(RankCard.of_this_process(rank, "", "", str(error)))
             raise
         self._store = meeting.store
         self._cards[rank] = self.card
-        path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
-        self.recorder = FlightRecorder(
-            rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
-        )
-        """The last operations of this rank in all its groups."""
-        # Before the endpoint's own at the interpreter's end, since made after it.
         self._delivery_s = self.settings.timeout_s or timeout_s
+        # Before the endpoint's own at the interpreter's end, since made after it.
         self._finalizer = weakref.finalize(
             self, _close_at_exit, self.endpoint, self.card.pid, self._delivery_s
         )
@@ -218,10 +213,10 @@ class Job(Closeable):
         Blocks for the ranks' entries in the store, at most `timeout_s` (None: the job's). Raises what card_of raises,
         and AddressError, LimitError, ClosedError, ForkError. A rank that has connected itself needs no entry.
         """
-        for rank in ranks:
-            if rank in self._connected:
-                continue
-            if came := rank in self.endpoint.peers:
+        new = [rank for rank in ranks if rank not in self._connected]
+        peers = frozenset(self.endpoint.peers) if new else ()
+        for rank in new:
+            if came := rank in peers:
                 self.look_up((rank,))  # for errors; it may have left, and the store with it
             card = self.known_card(rank) if came else self.card_of(rank, timeout_s)
             if card is not None and (not came or self.endpoint.runtime.established(rank)):
@@ -335,6 +330,11 @@ class Job(Closeable):
             self.rank, self.endpoint.address, interface, hub=self.settings.hub
         )
         """The card that this rank published in the store."""
+        path, own_folder = dump_path(self.rank, self.settings.flight_recorder_dir, self.settings.job)
+        self.recorder = FlightRecorder(
+            self.rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
+        )
+        """The last operations of this rank in all its groups."""
         self.metrics = Metrics(self)
         """This rank's metrics."""
         self.metrics_server = _serve_metrics(self.metrics, self.settings)

@@ -16,12 +16,15 @@ import json
 import time
 
 from dlcp.errors import JobError, StoreTimeoutError
+from dlcp.polling import looks
 from dlcp.transport.rank_card import RankCard
-from dlcp.transport.store import POLL_S_MAX, POLL_S_MIN, PrefixStore, Store
+from dlcp.transport.store import PrefixStore, Store
 
 # A rank that does not fit the newest start waits so long for another one before it says so: the start may be one that
 # failed, and this rank quicker than its rank 0. More than between the first and the last rank of most launchers.
 STALE_S = 5.0
+# How often a rank that waits for the others asks for what hardly ever happens: each look costs the store a request.
+_RARELY_S = 1.0
 # At most so many absent ranks are named.
 _NAMED_MAX = 8
 
@@ -51,26 +54,21 @@ class Meeting:
 
         Raises StoreTimeoutError: rank 0 did not begin one.
         """
-        pause_s = POLL_S_MIN
-        while True:
-            newest = self._whole.add("starts", 0)
-            if newest > self._number and self._whole.check([f"{newest}/job"]):
-                self._enter(newest)
-                if not self.store.check(["complete"]):
-                    return self.store.get("job")
-            what = "rank 0's entry (rank 0 is not started, or died while starting)"
-            pause_s = self._pause(pause_s, what, self._end_s)
+        newest, rarely_s = self._number, 0.0
+        for _ in looks(self._left_s()):
+            if time.monotonic() >= rarely_s:
+                newest, rarely_s = self._whole.add("starts", 0), time.monotonic() + _RARELY_S
+            for number in (newest, newest + 1):
+                if number > self._number and self._whole.check([f"{number}/job"]):
+                    self._enter(number)
+                    newest = number
+                    if not self.store.check(["complete"]):
+                        return self.store.get("job")
+        raise self._late("rank 0's entry (rank 0 is not started, or died while starting)")
 
     def superseded(self, wait_s: float) -> bool:
         """Whether rank 0 begins another start within this time."""
-        end_s = min(self._end_s, time.monotonic() + wait_s)
-        pause_s = POLL_S_MIN
-        while self._whole.add("starts", 0) == self._number:
-            try:
-                pause_s = self._pause(pause_s, "", end_s)
-            except StoreTimeoutError:
-                return False
-        return True
+        return any(self._whole.check([f"{self._number + 1}/job"]) for _ in looks(min(wait_s, self._left_s())))
 
     def arrive(self, card: RankCard) -> bool:
         """Leaves this rank's card, and waits until all ranks have left theirs. False: rank 0 has begun another start.
@@ -79,23 +77,27 @@ class Meeting:
         """
         cards = [f"rank/{rank}" for rank in range(self._size)]
         self.store.set(cards[self._rank], card.to_json())
-        pause_s = POLL_S_MIN
-        while not self.store.check(["complete"]):
+        rarely_s = 0.0
+        for _ in looks(self._left_s()):
+            if self.store.check(["complete"]):
+                return True
             if self._rank == 0:
                 if self.store.check(cards):
                     self.store.set("complete", "")
-                    break
-            elif self._whole.add("starts", 0) != self._number:
-                return False
-            elif self.store.check(["refused"]):
-                if self.superseded(STALE_S):
-                    return False
-                raise refusal_of(RankCard.from_json(self.store.get("rank/0"), 0))
-            pause_s = self._pause(pause_s, "", self._end_s)
-        return True
+                    return True
+            elif time.monotonic() >= rarely_s:
+                rarely_s = time.monotonic() + _RARELY_S
+                if self._whole.add("starts", 0) != self._number:
+                    # A start that was completed meanwhile, and is over, was this rank's all the same.
+                    return self.store.check(["complete"])
+                if self.store.check(["refused"]):
+                    if self.superseded(STALE_S):
+                        return False
+                    raise refusal_of(RankCard.from_json(self.store.get("rank/0"), 0))
+        raise self._late(self._absent())
 
     def refuse(self, card: RankCard) -> None:
-        """Leaves word why this rank does not take part; others learn it when they need it, of rank 0 at once.
+        """Leaves word why this rank does not take part; others learn it when they need it, of rank 0 soon.
 
         Blocks for a moment if there is no start yet. Raises StoreTimeoutError: none has begun.
         """
@@ -115,15 +117,11 @@ class Meeting:
         self._number = number
         self.store = PrefixStore(str(number), self._whole)
 
-    def _pause(self, pause_s: float, what: str, end_s: float) -> float:
-        """Waits, and returns how long to wait next. Raises StoreTimeoutError: the time is up."""
-        left_s = end_s - time.monotonic()
-        if left_s <= 0:
-            raise StoreTimeoutError(
-                f"{what or self._absent()} was not in the store after {self._timeout_s:g} s"
-            )
-        time.sleep(min(pause_s, left_s))
-        return min(2 * pause_s, POLL_S_MAX)
+    def _left_s(self) -> float:
+        return max(0.0, self._end_s - time.monotonic())
+
+    def _late(self, what: str) -> StoreTimeoutError:
+        return StoreTimeoutError(f"{what} was not in the store after {self._timeout_s:g} s")
 
     def _absent(self) -> str:
         absent = [rank for rank in range(self._size) if not self.store.check([f"rank/{rank}"])]

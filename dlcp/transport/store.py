@@ -13,7 +13,6 @@ import hashlib
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -21,10 +20,8 @@ from urllib.parse import quote
 
 from dlcp import checks, own_files
 from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
+from dlcp.polling import looks
 
-# Between looks at a key, doubling: short for the ranks that start together, rare enough for hundreds that wait long.
-POLL_S_MIN = 0.5e-3
-POLL_S_MAX = 50e-3
 # Longest file name that every file system takes.
 _NAME_BYTES_MAX = 200
 
@@ -50,15 +47,10 @@ def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
 
     `what`: what it is and who sets it, for the error. Raises StoreTimeoutError, and what the store raises.
     """
-    deadline = time.monotonic() + timeout_s
-    pause_s = POLL_S_MIN
-    while not store.check([key]):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise StoreTimeoutError(f"{what} was not in the store after {timeout_s:g} s (key {key!r})")
-        time.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, POLL_S_MAX)
-    return store.get(key)
+    for _ in looks(timeout_s):
+        if store.check([key]):
+            return store.get(key)
+    raise StoreTimeoutError(f"{what} was not in the store after {timeout_s:g} s (key {key!r})")
 
 
 def check_store(store: object) -> None:
@@ -137,17 +129,10 @@ class FileStore:
 
     def get(self, key: str) -> bytes:
         """The value of a key; blocks until it is set. Raises StoreTimeoutError."""
-        deadline = time.monotonic() + self._timeout_s
-        pause_s = POLL_S_MIN
-        while True:
+        for _ in looks(self._timeout_s):
             with contextlib.suppress(FileNotFoundError):
                 return self._file(key).read_bytes()
-            if time.monotonic() >= deadline:
-                raise StoreTimeoutError(
-                    f"key {key!r} was not set in {self._folder} within {self._timeout_s:g} s"
-                )
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, POLL_S_MAX)
+        raise StoreTimeoutError(f"key {key!r} was not set in {self._folder} within {self._timeout_s:g} s")
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter and returns the sum."""

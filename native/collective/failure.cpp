@@ -25,8 +25,7 @@ void CollectiveExecutor::fail(Time now, Group& group, std::uint32_t slot, const 
 
 // `slot`: the operation that failed by itself, or no_slot; it ends with `why`, the others with group_failed.
 void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t slot) {
-    const bool aborted =
-        (why.error == CollectiveError::group_failed ? why.cause : why.error) == CollectiveError::aborted;
+    const bool aborted = why.root_error() == CollectiveError::aborted;
     const std::uint32_t from = aborted ? why.sequence : 0;
     if (group.closing() || from >= group.failed_from) return;
     group.state.apply(GroupStates::Event::failure);
@@ -56,7 +55,9 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
     }
     cancel_copies(now, group);
     const auto unwanted = [&](const Tag& tag) {
-        return tag.group == group.number && (tag.kind != TagKind::collective || group.fails(tag.sequence));
+        // Another failure may be announced yet.
+        return tag.group == group.number && tag.kind != TagKind::failure &&
+               (tag.kind != TagKind::collective || group.fails(tag.sequence));
     };
     std::erase_if(group.early, [&](const Group::Early& each) { return unwanted(each.tag); });
     endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return unwanted(Tag::read(tag)); });

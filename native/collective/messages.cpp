@@ -203,16 +203,16 @@ void CollectiveExecutor::peer_stopped(Time now, std::uint32_t slot, std::uint32_
 // Beyond the bound a send is over once its peer has it: whoever sends more than the peer takes waits.
 bool CollectiveExecutor::may_copy(PeerId peer, std::uint64_t bytes) const {
     const auto copied = copied_.find(peer.value);
-    return bytes <= copied_bytes && (copied == copied_.end() || copied->second + bytes <= max_copied_.value);
+    return bytes <= copied_bytes && (copied == copied_.end() ? 0 : copied->second) + bytes <= max_copied_.value;
 }
 
-// Of a group that has failed, copies of what fails are no longer needed.
+// Of a group that has failed, copies of what fails are no longer needed. After an abort single messages still are.
 void CollectiveExecutor::cancel_copies(Time now, const Group& group) {
+    const bool aborted = group.failure.root_error() == CollectiveError::aborted;
     std::vector<MessageId> copies;
     for (const auto& [key, each] : detached_) {
         const Tag tag = Tag::read(each.tag);
-        const bool needless =
-            group.failed_from == 0 || (tag.kind == TagKind::collective && group.fails(tag.sequence));
+        const bool needless = tag.kind == TagKind::collective ? group.fails(tag.sequence) : !aborted;
         if (each.group == group.number && each.fails_group && needless)
             copies.push_back({static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
     }

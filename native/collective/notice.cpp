@@ -56,7 +56,7 @@ void CollectiveExecutor::notify_member(Time now, Group& group, std::uint32_t mem
     Detached notice{pool_.take(notice_bytes), group.number, member, false};
     std::uint8_t* out = notice.memory.data.get();
     std::memset(out, 0, notice_bytes);
-    const CollectiveError first = why.error == CollectiveError::group_failed ? why.cause : why.error;
+    const CollectiveError first = why.root_error();
     wire::store32(out, magic);
     out[4] = static_cast<std::uint8_t>(first);
     out[5] = static_cast<std::uint8_t>(why.engine_error);

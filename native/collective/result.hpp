@@ -69,6 +69,9 @@ struct CollectiveResult {
     std::uint16_t foreign_signature = 0;
     std::uint64_t foreign_bytes = 0;
     std::uint64_t expected_bytes = 0;
+
+    // What happened first, here or at another member.
+    CollectiveError root_error() const { return error == CollectiveError::group_failed ? cause : error; }
 };
 
 // One operation of an executor, from its start until poll_over has answered it.

@@ -60,9 +60,8 @@ typedef struct dlcp_packet {
     int64_t arrival_ns; /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
                             Earlier than the call by what it waited in the host: that is no network's queue */
     uint64_t cookie;    /* the driver's own: which buffer this is */
-    uint64_t
-        message_tag; /* sending: of the message that a data packet belongs to, for a driver that keeps accounts;
-                             0 in other packets. Not every header has it. */
+    uint64_t message_tag; /* sending: of the message of a data packet, for a driver that keeps accounts; 0 in other
+                             packets. Not every header has it. */
 } dlcp_packet;
 
 #endif

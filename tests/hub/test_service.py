@@ -700,10 +700,12 @@ def test_a_hub_that_is_killed_fails_every_rank_by_name(tmp_path: Path) -> None:
         address = child.line().split()[3]
         with World(2, key=KEY, hub=address, hub_bytes_min=1, peer_timeout_s=1.0) as world:
             groups = world.open()
+            have_one_sum = threading.Barrier(2)
 
             def work(group: Communicator) -> DlcpError:
                 array = np.ones(100_000, np.float32)
                 reduced(group, array, DataType.f32, Reduction.SUM)
+                have_one_sum.wait(60)
                 if group.rank == 0:
                     child.kill()
                     with pytest.raises(PeerFailedError, match="the hub's core") as caught:

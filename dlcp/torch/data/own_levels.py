@@ -91,7 +91,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Called for each object; NotImplemented: as ever."""
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_nested:
             return NotImplemented
         if value.untyped_storage().nbytes() <= value.numel() * value.element_size():
             return NotImplemented
