@@ -22,7 +22,6 @@ MODULES = {
     "reduce": "reduce",
     "select": "select",
     "hub_optimizer": "hub_optimizer",
-    "in_flight": "in_flight",
     "loopback": "loopback",
     "lab": "loss",
     "incast": "incast",

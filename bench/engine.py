@@ -1,9 +1,9 @@
-"""What the engine costs per packet with nothing around it: memory for a network, virtual time."""
+"""What the engine costs per packet with nothing around it: memory for a network, virtual time; few and many messages."""
 
 from __future__ import annotations
 
 from bench import programs
-from bench.report import Report, in_turn, spread
+from bench.report import Figure, Report, in_turn, spread
 
 SUMMARY = "ns per packet of the engine alone, sender and receiver"
 NEEDS_LAB = False
@@ -13,8 +13,6 @@ CASES = {
     "real, authenticated": {"payload": "real", "authenticate": 1},
     "real, encrypted": {"payload": "real", "encrypt": 1},
 }
-
-
 # Columns, and what answers call them.
 COLUMNS = {
     "sender": "sender_ns",
@@ -24,6 +22,8 @@ COLUMNS = {
     "arrive": "receiver_arrive_ns",
     "acks out": "receiver_transmit_ns",
 }
+COUNTS = (10, 100, 1_000, 10_000)
+MOST = 1.5
 
 
 def run(*, quick: bool) -> Report:
@@ -42,4 +42,23 @@ def run(*, quick: bool) -> Report:
     )
     for name, answers in found.items():
         table.add(name, *(spread((a[key] for a in answers), 0) for key in COLUMNS.values()))
+    table = report.table(
+        "messages of 4 blocks: ns per data packet, sender + receiver",
+        ["messages", *(f"{count:,}" for count in COUNTS), "10,000 : 10"],
+    )
+    for payload in ("virtual", "real"):
+
+        def cost(count: int, payload: str = payload) -> float:
+            answer = programs.ask(
+                "messages_in_flight", messages=count, blocks=4, packets=packets, payload=payload
+            )
+            return answer["sender_ns"] + answer["receiver_ns"]
+
+        costs = in_turn(repeats, {count: count for count in COUNTS}, cost)
+        # Within one repetition the machine was in one mood, so the ratio is taken there.
+        turns = list(zip(*costs.values(), strict=True))
+        growth = Figure.of(turn[-1] / turn[0] for turn in turns)
+        table.add(f"{payload} payload", *(spread(costs[count], 0) for count in COUNTS), growth.show(2))
+        worst = Figure.of(max(turn) / turn[0] for turn in turns)
+        report.at_most(MOST, f"dearest against 10 messages, {payload} payload", worst)
     return report
