@@ -1,4 +1,4 @@
-"""What the engine costs per packet with nothing around it: memory for a network, virtual time; few and many messages."""
+"""What the engine costs per packet with nothing around it: memory for a network, virtual time; few, many messages."""
 
 from __future__ import annotations
 
