@@ -68,6 +68,9 @@ public:
         const auto value = row({name, Kind::flag, member ? 1.0 : 0.0, 0, 1, {}, sentence});
         if (value) member = *value != 0;
     }
+    void flag(const char* name, std::optional<bool>& member, const char* sentence) {
+        if (const auto value = row({name, Kind::flag, {}, 0, 1, {}, sentence})) member = *value != 0;
+    }
     template <class Enum>
     void choice(const char* name, Enum& member, std::initializer_list<const char*> names, const char* sentence) {
         const auto last = static_cast<double>(names.size() - 1);

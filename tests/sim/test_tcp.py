@@ -14,9 +14,11 @@ import pytest
 from dlcp.errors import ArgumentError
 from dlcp_sim import Dumbbell, RandomLoss, Scenario, Star
 from dlcp_sim.result import Result
-from dlcp_sim.transports import Dctcp, Tcp
+from dlcp_sim.transports import Dctcp, Dlcp, Tcp, Uet
 from dlcp_sim.transports.tcp import Segments
+from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import Flows, Incast
+from dlcp_sim.workloads.load import Workload
 
 STAR = Star(9, rate_bps=10e9, delay_s=5e-6)
 
@@ -62,9 +64,10 @@ def test_dctcp_and_ecn_drop_nothing_where_cubic_does() -> None:
     def dropped(transport: Segments) -> float:
         return incast(transport).figures()["packets_dropped"]
 
-    assert dropped(Dctcp()) == 0
-    assert dropped(Tcp(ecn=True)) == 0
-    assert dropped(Tcp(min_rto_s=1e-3)) > 0
+    # Eight first windows of 1500-byte packets fit into the port's buffer.
+    assert dropped(Dctcp(mtu_bytes=1500)) == 0
+    assert dropped(Tcp(mtu_bytes=1500, ecn=True)) == 0
+    assert dropped(Tcp(mtu_bytes=1500, min_rto_s=1e-3)) > 0
 
 
 def test_the_minimum_timeout_is_what_a_lost_flow_pays() -> None:
@@ -93,6 +96,22 @@ def test_a_persistent_connection_spares_slow_start() -> None:
         return float(result.flows.completion_s[1:].mean())
 
     assert later_s(True) < 0.7 * later_s(False)
+
+
+def test_connections_are_kept_by_default_where_jobs_keep_them() -> None:
+    def mean_s(workload: Workload, persistent: bool | None) -> float:
+        fabric = Dumbbell(2, 2, rate_bps=10e9, delay_s=50e-6)
+        result = Scenario(fabric=fabric, transport=Dctcp(persistent=persistent), workload=workload).run()
+        return float(result.flows.completion_s.mean())
+
+    ring = CollectiveRun(algorithm="ring", bytes=2_000_000)
+    assert mean_s(ring, None) == mean_s(ring, True) < mean_s(ring, False)
+    by_the_clock = Flows(rows=tuple((0, 2, 400_000, start * 10e-3) for start in range(3)))
+    assert mean_s(by_the_clock, None) == mean_s(by_the_clock, False) > mean_s(by_the_clock, True)
+
+
+def test_payload_is_the_others_by_default() -> None:
+    assert Tcp().mtu_bytes - 52 == Dctcp().mtu_bytes - 52 == Uet().payload_bytes == Dlcp().block_bytes
 
 
 def test_the_same_for_one_thread_and_two() -> None:

@@ -44,7 +44,8 @@ void TcpSettings::list(SettingsTable& table) {
     table.flag("proportional_reduction", sender.proportional, "whether recovery sends in proportion (PRR)");
     table.flag("pacing", sender.pacing, "whether a window is spread over the round trip, as with Linux's fq");
     table.flag("persistent", persistent,
-               "whether a flow goes on with the window of the last one of the same two hosts");
+               "whether a flow goes on with the window of the last one of the same two hosts; none: flows of "
+               "collectives and training do, flows that start by the clock are new connections");
     table.flag("handshake", handshake, "whether a new connection costs a round trip before its first segment");
 
     sender.max_rto_ps = std::max(sender.max_rto_ps, sender.min_rto_ps);
@@ -80,12 +81,12 @@ void TcpTransport::prepare(Simulation& simulation) {
     host_counters_.resize(simulation.fabric().hosts());
     if (settings_.handshake) handshakes_.resize(flows.size());
 
-    std::vector<std::uint32_t> order(flows.size());
+    std::vector<std::uint32_t> order;  // of the flows on kept connections
     for (std::uint32_t i = 0; i < flows.size(); ++i) {
-        connection_of_[i] = order[i] = i;
+        connection_of_[i] = none;
+        if (settings_.persistent.value_or(flows[i].task != none)) order.push_back(i);
         numbered_packets_of("tcp", i, flows[i].bytes, payload_bytes(), tcp_number_mask);
     }
-    if (!settings_.persistent) return;
     const auto pair_of = [&](std::uint32_t i) {
         return std::uint64_t{flows[i].source} << 32 | flows[i].destination;
     };
@@ -101,7 +102,8 @@ void TcpTransport::prepare(Simulation& simulation) {
 // --- source ---
 
 void TcpTransport::start_flow(Domain& domain, std::uint32_t flow) {
-    if (settings_.handshake && !(settings_.persistent && connections_[connection_of_[flow]].known)) {
+    const Connection* const kept = connection(flow);
+    if (settings_.handshake && !(kept != nullptr && kept->known)) {
         send_handshake(domain, flow);
         return;
     }
@@ -112,10 +114,9 @@ void TcpTransport::start_flow(Domain& domain, std::uint32_t flow) {
 
 void TcpTransport::open(Domain& domain, std::uint32_t flow, std::int64_t rtt_ps) {
     TcpPath path;
-    if (settings_.persistent && connections_[connection_of_[flow]].known) {
-        const Connection& connection = connections_[connection_of_[flow]];
-        path = connection.path;
-        path.window.skip(std::max<std::int64_t>(0, domain.now_ps() - connection.idle_since_ps));
+    if (const Connection* const kept = connection(flow); kept != nullptr && kept->known) {
+        path = kept->path;
+        path.window.skip(std::max<std::int64_t>(0, domain.now_ps() - kept->idle_since_ps));
     } else {
         path.window = TcpWindow(settings_.sender.window);
         path.start_rtt(rtt_ps);
@@ -176,7 +177,7 @@ void TcpTransport::after_sender(Domain& domain, std::uint32_t flow) {
         return;
     }
     host_counters_[domain.flow(flow).source].add(tcp);
-    if (settings_.persistent) connections_[connection_of_[flow]] = {true, tcp.path(), domain.now_ps()};
+    if (Connection* const kept = connection(flow)) *kept = {true, tcp.path(), domain.now_ps()};
     senders_[flow].reset();
     domain.flow_acknowledged(flow);
 }

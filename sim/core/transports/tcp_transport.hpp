@@ -1,8 +1,9 @@
 // TCP and DCTCP as transports of flows: segments and acknowledgements on the wire, timers, connections of pairs of hosts.
 //
-// A flow is a connection, established before it starts unless `handshake` is set. With `persistent`, flows of the same
-// source and destination are messages on one connection, as in training jobs: a flow goes on with the window and
-// the round trip that the last one left. (Of flows at the same time each goes on from the last one that has ended.)
+// A flow that starts by the clock is a connection, established before it starts unless `handshake` is set, as in studies
+// of flow completion. Flows of the task graph (collectives, training) are messages on one connection per source and
+// destination, as training jobs keep them: a flow goes on with the window and the round trip that the last one left. (Of
+// flows at the same time each goes on from the last one that has ended.) `persistent` says one or the other of all flows.
 // All segments of a flow take one path, so that switches do not reorder them; a later flow of the pair may take another.
 #pragma once
 
@@ -19,11 +20,11 @@ namespace dlcp::sim {
 struct TcpSettings {
     TcpSenderSettings sender;
     TcpReceiverSettings receiver;
-    std::uint32_t mtu_bytes = 1500;
+    std::uint32_t mtu_bytes = 4096 + 52;       // the other transports' payload, and the headers of IP and TCP
     std::optional<std::int64_t> ack_delay_ps;  // 0: each segment is acknowledged
     bool ecn = false;
     bool handshake = false;
-    bool persistent = false;
+    std::optional<bool> persistent;  // none: flows of the task graph alone
 
     // What TCP and DCTCP share; members are set before to defaults of their own.
     void list(SettingsTable& table);
@@ -95,6 +96,10 @@ private:
         }
     };
 
+    // The connection that a flow goes on with, or nullptr: it is a new one.
+    Connection* connection(std::uint32_t flow) {
+        return connection_of_[flow] == none ? nullptr : &connections_[connection_of_[flow]];
+    }
     std::uint32_t segments(std::uint64_t bytes) const;
     std::uint32_t payload_of(Domain& domain, std::uint32_t flow, std::uint32_t number) const;
     std::uint32_t make(Domain& domain, std::uint32_t flow, bool reverse, std::uint32_t type, std::uint32_t number,
@@ -113,8 +118,8 @@ private:
     std::vector<std::unique_ptr<Sender>> senders_;      // per flow, while it is running
     std::vector<std::unique_ptr<Receiver>> receivers_;  // likewise
     std::vector<std::uint8_t> complete_;                // per flow: the receiver has it all
-    std::vector<std::uint32_t> connection_of_;          // per flow
-    std::vector<Connection> connections_;               // empty unless they outlive flows
+    std::vector<std::uint32_t> connection_of_;          // per flow; none: one of its own
+    std::vector<Connection> connections_;               // those that outlive flows
     std::vector<Handshake> handshakes_;
     std::vector<HostCounters> host_counters_;
     std::uint32_t traced_ = none;

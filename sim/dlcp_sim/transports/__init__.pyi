@@ -100,7 +100,7 @@ class Dlcp(Transport):
 
 @dataclass(frozen=True, kw_only=True)
 class Tcp(Segments):
-    mtu_bytes: int = 1500
+    mtu_bytes: int = 4148
     min_rto_s: float = 0.2
     max_rto_s: float = 120.0
     initial_window_packets: float = 10.0
@@ -111,7 +111,7 @@ class Tcp(Segments):
     min_probe_s: float = 0.0
     proportional_reduction: bool = True
     pacing: bool = False
-    persistent: bool = False
+    persistent: bool | None = None
     handshake: bool = False
     congestion: str = "cubic"
     ecn: bool = False
@@ -125,7 +125,7 @@ class Tcp(Segments):
 
 @dataclass(frozen=True, kw_only=True)
 class Dctcp(Segments):
-    mtu_bytes: int = 1500
+    mtu_bytes: int = 4148
     min_rto_s: float = 0.01
     max_rto_s: float = 120.0
     initial_window_packets: float = 10.0
@@ -136,7 +136,7 @@ class Dctcp(Segments):
     min_probe_s: float = 0.0
     proportional_reduction: bool = True
     pacing: bool = False
-    persistent: bool = False
+    persistent: bool | None = None
     handshake: bool = False
     gain: float = 0.0625
 

@@ -49,15 +49,19 @@ def setting(
     maximum: float | None = None,
     choices: Mapping[str, int] | None = None,
     whole: bool | None = None,
+    flag: bool | None = None,
 ) -> Value:
     """A field of a transport: its default, the range it accepts (ends included), what it is for.
 
-    `choices`: the names that the field accepts, each with its native number. `whole`: whether numbers must be whole, if
-    the default does not show it.
+    `choices`: the names that the field accepts, each with its native number. `whole`, `flag`: whether
+    numbers must be whole, and whether it is True or False, if the default does not show it.
     """
     if whole is None:
         whole = isinstance(default, int)
+    if flag is None:
+        flag = isinstance(default, bool)
     metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "whole": whole}
+    metadata["flag"] = flag
     field: Value = dataclasses.field(default=default, metadata=metadata)
     return field
 
@@ -82,7 +86,7 @@ def setting_lines(kind: type[Transport]) -> list[str]:
     for field in dataclasses.fields(kind):
         metadata = field.metadata
         choices = ", ".join(metadata["choices"]) if metadata["choices"] else ""
-        spread = "" if isinstance(field.default, bool) else f"; {choices or accepted(metadata)}"
+        spread = "" if metadata["flag"] else f"; {choices or accepted(metadata)}"
         lines.append(f"    {field.name}: {metadata['help']} (default {field.default!r}{spread}).")
     return lines
 
@@ -92,7 +96,8 @@ def _field_of(row: _core.TransportSetting) -> tuple[str, str, Any]:
     default: Any = row.default
     optional = "" if default is not None else " | None"
     if row.kind == "flag":
-        return row.name, "bool", setting(bool(default), help=row.sentence)
+        flag = None if default is None else bool(default)
+        return row.name, "bool" + optional, setting(flag, help=row.sentence, flag=True)
     if row.kind == "choice":
         numbers = {name: number for number, name in enumerate(row.choices)}
         return row.name, "str", setting(row.choices[int(default)], choices=numbers, help=row.sentence)
@@ -187,7 +192,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         if not isinstance(value, str) or value not in choices:
             raise ArgumentError(f"{name} is {value!r}; accepted: {', '.join(choices)}")
         return value
-    if isinstance(default, bool):
+    if metadata["flag"]:
         if not isinstance(value, bool):
             raise ArgumentError(f"{name} is {value!r}; accepted: true or false")
         return value

@@ -69,6 +69,7 @@ Flow flow(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes, 
 }
 
 std::unique_ptr<Transport> tcp(std::map<std::string, double> values) {
+    values.try_emplace("mtu_bytes", 1500);  // the closed forms here are of Ethernet's usual packets
     return make_transport("tcp", Parameters(std::move(values)));
 }
 
@@ -261,7 +262,7 @@ TEST_CASE("dctcp: the queue is what the analysis says, the link full, the flows 
         d.pairs = flows;
         d.rtt_ps = 100 * us;
         d.mark_packets = 40;
-        auto simulation = d.build(make_transport("dctcp", Parameters({{"ack_every", 1}})));
+        auto simulation = d.build(make_transport("dctcp", Parameters({{"ack_every", 1}, {"mtu_bytes", 1500}})));
         for (std::uint32_t i = 0; i < flows; ++i) {
             simulation->add_flow(flow(i, flows + i, 1'000'000'000, i * 33 * us));
         }
@@ -295,8 +296,8 @@ TEST_CASE("dctcp: its queue is a small part of TCP's") {
         Dumbbell d;
         d.pairs = 4;
         d.mark_packets = 40;
-        auto simulation =
-            d.build(dctcp ? make_transport("dctcp", Parameters()) : tcp({{"congestion", 0}, {"min_rto_ps", 1e9}}));
+        auto simulation = d.build(dctcp ? make_transport("dctcp", Parameters({{"mtu_bytes", 1500}}))
+                                        : tcp({{"congestion", 0}, {"min_rto_ps", 1e9}}));
         for (std::uint32_t i = 0; i < d.pairs; ++i) simulation->add_flow(flow(i, d.pairs + i, 1'000'000'000));
         simulation->sample({d.bottleneck}, 10 * us);
         simulation->run(200 * ms, -1);
