@@ -248,7 +248,7 @@ constexpr const char* kind_names[] = {"whole", "number", "flag", "choice"};
 std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& policy,
                                  const std::string& transport, const std::map<std::string, double>& parameters,
                                  std::uint64_t seed, std::uint32_t threads, const std::string& discipline,
-                                 bool check_invariants, const std::string& event_queue) {
+                                 bool check_invariants, const std::string& event_queue, const std::string& hosts) {
     SimulationSettings settings;
     settings.seed = seed;
     settings.threads = threads;
@@ -261,6 +261,7 @@ std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& 
         settings.heap_only = true;
     else if (event_queue != "wheel")
         throw std::invalid_argument("event_queue is \"" + event_queue + "\"; accepted: wheel, heap");
+    settings.host_costs = HostCosts::named(hosts, transport);
     return std::make_unique<Simulation>(fabric, policy, make_transport(transport, parameters), settings);
 }
 
@@ -277,6 +278,7 @@ void bind_simulation(nb::module_& m) {
         .def_ro("choices", &TransportSetting::choices)
         .def_ro("sentence", &TransportSetting::sentence);
     m.def("transport_names", &TransportKind::names);
+    m.def("host_names", &HostCosts::names);
     m.def(
         "transport_settings", [](const std::string& name) { return TransportKind::named(name).settings(); },
         nb::arg("name"));
@@ -287,7 +289,7 @@ void bind_simulation(nb::module_& m) {
     nb::class_<Simulation>(m, "Simulation")
         .def(nb::new_(&make), nb::arg("fabric"), nb::arg("policy"), nb::arg("transport"), nb::arg("parameters"),
              nb::kw_only(), nb::arg("seed") = 1, nb::arg("threads") = 1, nb::arg("discipline") = "strict_priority",
-             nb::arg("check_invariants") = false, nb::arg("event_queue") = "wheel")
+             nb::arg("check_invariants") = false, nb::arg("event_queue") = "wheel", nb::arg("hosts") = "free")
         .def("add_flows", &add_flows, nb::arg("source"), nb::arg("destination"), nb::arg("bytes"),
              nb::arg("start_ps"), nb::arg("traffic_class"), nb::arg("loss_ratio"), nb::arg("critical_ratio"),
              nb::arg("patience_ps"), nb::arg("label"),
@@ -313,6 +315,9 @@ void bind_simulation(nb::module_& m) {
         .def_prop_ro("hops", &Simulation::hops)
         .def_prop_ro("flows_finished", &Simulation::flows_finished)
         .def_prop_ro("packets_unroutable", &Simulation::packets_unroutable)
+        .def_prop_ro("packets_dropped_at_hosts", &Simulation::packets_dropped_at_hosts)
+        .def_prop_ro("payload_bytes", [](Simulation& self) { return self.transport().payload_bytes(); })
+        .def_prop_ro("header_bytes", [](Simulation& self) { return self.transport().header_bytes(); })
         .def_prop_ro("cpu_s", &Simulation::cpu_s)
         .def("base_rtt_ps", &Simulation::base_rtt_ps, nb::arg("source"), nb::arg("destination"),
              nb::arg("data_bytes"), nb::arg("ack_bytes"))

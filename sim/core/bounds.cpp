@@ -46,7 +46,7 @@ std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destina
         !walk(fabric_, *routes_, destination, source, add(ack_bytes)))
         throw std::invalid_argument("there is no route between hosts " + std::to_string(source) + " and " +
                                     std::to_string(destination));
-    return sum_ps;
+    return settings_.host_costs ? sum_ps + settings_.host_costs->rtt_ps(data_bytes, ack_bytes) : sum_ps;
 }
 
 namespace {

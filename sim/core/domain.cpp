@@ -5,6 +5,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "sim/core/host_costs.hpp"
 #include "sim/core/simulation.hpp"
 
 namespace dlcp::sim {
@@ -188,6 +189,10 @@ void Domain::pull_woken() {
     // serve() may wake more hosts: the vector may grow meanwhile.
     for (std::size_t i = 0; i < woken_.size(); ++i) {
         const std::uint32_t host = woken_[i];
+        if (state_.processors != nullptr) [[unlikely]] {
+            state_.processors->wake(*this, host);
+            continue;
+        }
         Port& port = state_.ports[host];
         if (port.service_pending) continue;
         if (port.busy_until_ps > now_ps_)
@@ -228,6 +233,7 @@ void Domain::handle_control(std::uint32_t node, std::int64_t at_ps) {
         case Control::flow_start: start_due_flows(); break;
         case Control::task: simulation_.tasks_.handle_timer(*this, t.a); break;
         case Control::transport: state_.transport->handle_timer(*this, t.a, t.b); break;
+        case Control::paid: state_.processors->handle_paid(*this, t.a); break;
     }
 }
 
@@ -295,10 +301,12 @@ inline void Domain::arrive(std::uint32_t slot) {
     ++hops_;
     --on_links_;
     const std::uint32_t node = state_.node_of_port[packets_[slot].port];
-    if (node < state_.hosts)
-        state_.transport->handle_packet(*this, node, slot);
-    else
+    if (node >= state_.hosts)
         forward(node, slot);
+    else if (state_.processors != nullptr)
+        state_.processors->arrive(*this, node, slot);
+    else
+        state_.transport->handle_packet(*this, node, slot);
 }
 
 inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
@@ -519,6 +527,10 @@ inline void Domain::serve(std::uint32_t port_index) {
     std::uint32_t slot = take_waiting(port_index);
     if (slot == none) {
         if (!port.is_host || port.waiting_classes != 0) return;
+        if (state_.processors != nullptr) [[unlikely]] {
+            state_.processors->work(*this, port_index);
+            return;
+        }
         slot = state_.transport->pull_packet(*this, port_index);
         if (slot == none) return;
         const std::uint32_t c = packets_[slot].traffic_class;
@@ -537,6 +549,43 @@ inline void Domain::serve(std::uint32_t port_index) {
     }
     transmit(port_index, slot);
     if (port.is_host || port.waiting_classes != 0) serve_at(port_index, port.busy_until_ps);
+    if (port.is_host && state_.processors != nullptr) [[unlikely]]
+        state_.processors->work(*this, port_index);
+}
+
+// --- for a host's processor -----------------------------------------------------------------------------------
+
+std::uint32_t Domain::pull(std::uint32_t host, bool& more) {
+    const std::uint32_t slot = state_.transport->pull_packet(*this, host);
+    more = slot != none && !state_.transport->announces_more();
+    return slot;
+}
+
+std::uint32_t Domain::sender_of(std::uint32_t slot) const {
+    const Packet& p = packets_[slot];
+    if (p.flow >= simulation_.flows().size()) return p.flow;
+    return p.reverse ? state_.flows[p.flow].destination : state_.flows[p.flow].source;
+}
+
+// Paid for: it leaves, or waits in the card.
+[[gnu::cold]] void Domain::hand_to_card(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = state_.ports[port_index];
+    const std::uint32_t c = packets_[slot].traffic_class;
+    ++packets_of(port_index, c).packets_in;
+    if (port.busy_until_ps <= now_ps_ && !port.service_pending && port.waiting_classes == 0 &&
+        !(port.paused_classes >> c & 1)) {
+        transmit(port_index, slot);
+        serve_at(port_index, port.busy_until_ps);
+    } else if (state_.rank_queues != nullptr) {
+        wait_by_rank(port_index, slot);
+    } else {
+        wait(port_index, slot);
+    }
+}
+
+void Domain::drop_at_host(std::uint32_t slot) {
+    state_.transport->packet_gone(*this, slot);
+    free_packet(slot);
 }
 
 [[gnu::always_inline]] inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {

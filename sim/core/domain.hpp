@@ -23,6 +23,7 @@
 
 namespace dlcp::sim {
 
+class HostProcessors;
 class Simulation;
 
 // Spreads bits (the finaliser of SplitMix64: Steele, Lea, Flood 2014).
@@ -47,6 +48,7 @@ struct SimulationState {
     const std::uint32_t* node_of_port = nullptr;  // where a port's link leads
     const std::uint32_t* domain_of_node = nullptr;
     Transport* transport = nullptr;
+    HostProcessors* processors = nullptr;  // nullptr: hosts take no time
     const Routes* routes = nullptr;
     const switching::Policy* policy = nullptr;
     std::uint32_t hosts = 0;
@@ -79,7 +81,7 @@ public:
 
     // The host has something to send: its network card pulls once it is free, after the present call at the earliest.
     void wake(std::uint32_t host) {
-        if (!state_.ports[host].service_pending) woken_.push_back(host);
+        if (!state_.ports[host].service_pending || state_.processors != nullptr) woken_.push_back(host);
     }
     std::uint64_t host_rate_bps(std::uint32_t host) const;
     // Bit c: the switch has paused class c of the host's link. A packet of such a class waits in the card and blocks
@@ -116,6 +118,24 @@ public:
     // Counted against the number of tasks: when the run is over.
     void task_over() { complete(); }
 
+    // --- what a host's processor uses (host_costs.hpp) ---
+
+    // Less than `bytes` wait in the host's card; in one that serves by rank, nothing.
+    bool card_has_room(std::uint32_t host, std::uint32_t bytes) const {
+        const Port& port = state_.ports[host];
+        return port.waiting_bytes < (state_.rank_queues != nullptr ? 1 : bytes);
+    }
+    // The transport's next packet, or `none`. `more`: whether it may have another one without a further wake().
+    std::uint32_t pull(std::uint32_t host, bool& more);
+    // The host that sent a packet, or the number of the pair that an engine's packet of no flow carries (2^31 and up).
+    std::uint32_t sender_of(std::uint32_t slot) const;
+    void hand_to_card(std::uint32_t host, std::uint32_t slot);
+    void hand_to_transport(std::uint32_t host, std::uint32_t slot) {
+        state_.transport->handle_packet(*this, host, slot);
+    }
+    void drop_at_host(std::uint32_t slot);
+    void set_paid(std::int64_t at_ps, std::uint32_t host) { schedule(at_ps, Control::paid, host, 0); }
+
     // --- what the simulation uses ---
 
     Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domains);
@@ -149,7 +169,7 @@ private:
     static constexpr std::uint32_t index_mask = (1u << 30) - 1;
 
     // Events that are neither packets nor ports.
-    enum class Control : std::uint8_t { fault, pause, resume, sample, flow_start, task, transport };
+    enum class Control : std::uint8_t { fault, pause, resume, sample, flow_start, task, transport, paid };
     struct TimerNode {
         std::int64_t at_ps;
         std::uint32_t a;

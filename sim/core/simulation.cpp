@@ -72,6 +72,8 @@ Simulation::Simulation(Fabric fabric, const switching::Policy& policy, std::uniq
     if (settings_.threads < 1 || settings_.threads > 1024)
         refuse("threads is " + std::to_string(settings_.threads) + "; accepted: 1 to 1024");
     routes_ = std::make_unique<Routes>(fabric_);
+    if (settings_.host_costs)
+        processors_ = std::make_unique<HostProcessors>(*settings_.host_costs, fabric_.hosts());
 
     const std::uint32_t ports = fabric_.ports();
     ports_.resize(ports);
@@ -208,6 +210,7 @@ SimulationState Simulation::state() {
         .node_of_port = node_of_port_.data(),
         .domain_of_node = domain_of_node_.data(),
         .transport = transport_.get(),
+        .processors = processors_.get(),
         .routes = routes_.get(),
         .policy = &policy_,
         .hosts = fabric_.hosts(),

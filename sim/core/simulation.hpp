@@ -8,12 +8,14 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/core/fabric.hpp"
 #include "sim/core/faults.hpp"
 #include "sim/core/flow.hpp"
+#include "sim/core/host_costs.hpp"
 #include "sim/core/port.hpp"
 #include "sim/core/rank_queue.hpp"
 #include "sim/core/recorder.hpp"
@@ -48,8 +50,9 @@ struct SimulationSettings {
     std::uint64_t seed = 1;
     std::uint32_t threads = 1;
     Discipline discipline = Discipline::strict_priority;
-    bool check_invariants = false;  // after the run: conservation per class and port
-    bool heap_only = false;         // no timing wheel: slow, with the same result
+    bool check_invariants = false;                       // after the run: conservation per class and port
+    bool heap_only = false;                              // no timing wheel: slow, with the same result
+    std::optional<HostCosts> host_costs = std::nullopt;  // none: hosts take no time
 };
 
 class Simulation {
@@ -100,7 +103,7 @@ public:
     // Buckets of the event wheel, for this fabric's rates.
     unsigned wheel_width_log2() const { return wheel_width_log2_; }
 
-    // Round trip of a data packet and its answer with empty queues, store-and-forward.
+    // Round trip of a data packet and its answer with empty queues, store-and-forward, and what it costs both hosts.
     std::int64_t base_rtt_ps(std::uint32_t source, std::uint32_t destination, std::uint32_t data_bytes,
                              std::uint32_t ack_bytes) const;
     // No flow can be faster: its payload at the slowest link that it must take, and the delays of all.
@@ -117,6 +120,10 @@ public:
     const Recorder& recorder() const { return recorder_; }
 
     std::uint64_t packets_unroutable() const;
+    // Packets that found no room at hosts whose processors were behind.
+    std::uint64_t packets_dropped_at_hosts() const {
+        return processors_ == nullptr ? 0 : processors_->packets_dropped();
+    }
 
 private:
     friend class Domain;
@@ -135,6 +142,7 @@ private:
     Fabric fabric_;
     switching::Policy policy_;
     std::unique_ptr<Transport> transport_;
+    std::unique_ptr<HostProcessors> processors_;  // nullptr: hosts take no time
     SimulationSettings settings_;
     std::unique_ptr<Routes> routes_;
     RouteVersions route_versions_;

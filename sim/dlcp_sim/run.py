@@ -115,6 +115,7 @@ def _built(scenario: Scenario, load: Load) -> tuple[_core.Simulation, _core.Fabr
             threads=scenario.threads,
             discipline=transport.discipline,
             check_invariants=scenario.check_invariants,
+            hosts=scenario.hosts,
         )
         load.apply(simulation)
         if scenario.faults:
@@ -281,6 +282,7 @@ def _collected(
         "node_names": list(scenario.fabric._own_names())
         or [fabric.name(n) for n in range(fabric.hosts + fabric.switches)],
         "packets_unroutable": int(simulation.packets_unroutable),
+        "packets_dropped_at_hosts": int(simulation.packets_dropped_at_hosts),
         **load.metadata(),
     }
     return Result(metadata, arrays)

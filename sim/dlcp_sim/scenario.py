@@ -94,6 +94,8 @@ class Scenario:
     switch: Policy | None = None
     """The switches' policy; None: as the transport's authors would set it."""
     faults: Sequence[Fault] = ()
+    hosts: str = "free"
+    """What packets cost hosts: "free", nothing; "sockets", the kernel's UDP or TCP; "xdp", a driver below the kernel."""
     seed: int = 1
     threads: int = 1
     until_s: float | None = None
@@ -107,6 +109,8 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Checks everything that can be checked without building."""
+        from dlcp_sim import _core
+
         parts: tuple[tuple[str, Any, str], ...] = (
             ("fabric", Fabric, "a fabric, such as FatTree(8)"),
             ("transport", Transport, "a transport, such as Ndp()"),
@@ -126,6 +130,8 @@ class Scenario:
         for fault in self.faults:
             if not isinstance(fault, Fault):
                 refuse("faults", fault, "faults, such as RandomLoss('edge 0 -> host 3', ratio=0.01)")
+        if self.hosts not in (known := _core.host_names()):
+            refuse("hosts", self.hosts, ", ".join(known))
         _check_integer("seed", self.seed, 0, 2**63 - 1)
         _check_integer("threads", self.threads, 1, MAX_THREADS)
         if self.until_s is not None:

@@ -56,7 +56,7 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
             raise ArgumentError(f"the scenario has no [{key}]; it needs fabric, transport and workload")
     values = {
         key: tables[key]
-        for key in ("name", "seed", "threads", "until_s", "check_invariants")
+        for key in ("name", "hosts", "seed", "threads", "until_s", "check_invariants")
         if key in tables
     }
     fabric = _fabric_from(_table("fabric", tables["fabric"]), folder)
@@ -227,6 +227,7 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     """A scenario as tables that hold every setting, in plain data: text, numbers, true and false, lists, tables."""
     tables: dict[str, Any] = {"name": scenario.name} if scenario.name else {}
     tables |= {
+        "hosts": scenario.hosts,
         "seed": scenario.seed,
         "threads": scenario.threads,
         "check_invariants": scenario.check_invariants,

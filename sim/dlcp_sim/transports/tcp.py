@@ -3,8 +3,8 @@
 Both have selective acknowledgements, loss detection by time with tail probes (RACK-TLP, RFC 8985), proportional rate
 reduction (RFC 6937), and undo recoveries that timestamps prove spurious (RFC 4015). Congestion windows are counted in
 segments of `mtu_bytes` less 52 bytes of headers, by default the 4096 bytes of payload that the others have; Ethernet
-adds 38 on the wire. A flow takes one path. By default flows of collectives and training are messages on connections that
-are kept, as such jobs keep them. A flow that starts by the clock is a new connection, as in studies of completion times.
+adds 38 on the wire. A flow takes one path. By default flows of collectives and training are messages on connections
+that are kept, as such jobs keep them. A flow that starts by the clock is a new connection, as studies of flows have it.
 """
 
 from __future__ import annotations
