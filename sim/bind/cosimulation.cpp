@@ -2,11 +2,15 @@
 //
 // Memory crosses as an address and a length; whoever gives an address keeps it until the collective is over. Only a
 // simulation whose transport is "dlcp" can be asked.
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -27,6 +31,29 @@ using dlcp::bind::ImportanceBytes;
 DlcpTransport& transport_of(Simulation& simulation) {
     if (auto* transport = dynamic_cast<DlcpTransport*>(&simulation.transport())) return *transport;
     throw std::invalid_argument("collectives are run by transport \"dlcp\" only; build them of flows and tasks");
+}
+
+// The engine's settings by the library's names: those of dlcp's simulated hosts, before what follows from the fabric, and
+// the library's defaults.
+std::map<std::string, std::pair<SettingValue, SettingValue>> engine_settings(const Parameters& parameters) {
+    const std::unique_ptr<Transport> transport = make_transport("dlcp", parameters);
+    const EndpointConfig& simulated = dynamic_cast<const DlcpTransport&>(*transport).config();
+    const EndpointConfig shipped;
+    std::map<std::string, std::pair<SettingValue, SettingValue>> found;
+    const auto add = [&](const SettingRow<EndpointConfig>& row) {
+        found.emplace(row.setting.name, std::pair(row.get(simulated, row.setting), row.get(shipped, row.setting)));
+    };
+    for (const SettingRow<EndpointConfig>& row : protocol_settings) add(row);
+    for (const SettingRow<EndpointConfig>& row : endpoint_settings) add(row);
+    // What the runtime sets from options of its own.
+    const auto add_whole = [&](const char* name, std::uint64_t ours, std::uint64_t theirs) {
+        found.emplace(name, std::pair(static_cast<std::int64_t>(ours), static_cast<std::int64_t>(theirs)));
+    };
+    add_whole("max_datagram_bytes", simulated.max_datagram_bytes, shipped.max_datagram_bytes);
+    add_whole("receive_buffer_bytes", simulated.receive_buffer.value, shipped.receive_buffer.value);
+    found.emplace("announce_unexpected", std::pair(simulated.announce_unexpected, shipped.announce_unexpected));
+    found.emplace("virtual_payload", std::pair(simulated.virtual_payload, shipped.virtual_payload));
+    return found;
 }
 
 // (address, bytes), address 0: virtual.
@@ -140,6 +167,7 @@ CollectiveResult collective_result(Simulation& simulation, std::uint32_t index, 
 void bind_cosimulation(nb::module_& m) {
     // Where the classes of schedules, loss rules and results are bound.
     nb::module_::import_("dlcp._native");
+    m.def("engine_settings", &engine_settings, nb::arg("parameters"));
     m.def("add_collective", &add_collective, nb::arg("simulation"), nb::arg("members"), nb::arg("schedules"),
           nb::arg("inputs"), nb::arg("outputs"), nb::kw_only(), nb::arg("traffic_class") = 0,
           nb::arg("average_over") = 0, nb::arg("loss").none() = nb::none(), nb::arg("critical_ratio") = 1.0,

@@ -54,7 +54,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     """`dlcp sim compare`."""
-    from dlcp_sim.report.tables import comparison
     from dlcp_sim.toml import scenario_from, with_setting
 
     tables = _tables(options)
@@ -71,8 +70,15 @@ def _compare(options: argparse.Namespace) -> int:
             _save(result, options.output, kind)
         if stopped:
             break
-    print(comparison(results).text())
+    _print_comparison(results)
     return 130 if stopped else 0
+
+
+def _print_comparison(results: Sequence[Result]) -> None:
+    """Results beside each other, under what differs between them."""
+    from dlcp_sim.report.tables import comparison, unlike
+
+    print("\n".join([*unlike(results), comparison(results).text()]))
 
 
 def _tables(options: argparse.Namespace) -> Mapping[str, Any]:
@@ -258,9 +264,7 @@ def _report(options: argparse.Namespace) -> int:
     if len(results) == 1:
         print(results[0].summary())
     else:
-        from dlcp_sim.report.tables import comparison
-
-        print(comparison(results).text())
+        _print_comparison(results)
     return 0
 
 

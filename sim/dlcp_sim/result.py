@@ -19,6 +19,7 @@ import numpy as np
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S, aligned, duration, grouped, rate
+from dlcp_sim.hosts import host_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -319,6 +320,7 @@ class Result:
         yield (
             f"{ended} of {of} {things} finished in {duration(self.simulated_s)} of simulated time{stopped}"
         )
+        yield from host_lines(metadata)
         groups: list[tuple[str, NDArray[np.bool_]]] = [("all", flows.finished)]
         present = [label for label in range(len(flows.labels)) if (flows.label == label).any()]
         if 1 < len(present) <= 12:
@@ -355,6 +357,8 @@ class Result:
             f"{grouped(figures['packets_marked'])} marked, {grouped(figures['packets_lost'])} lost to faults, "
             f"{grouped(figures['retransmitted_packets'])} sent again; {grouped(figures['timeouts'])} timeouts"
         )
+        if dropped := metadata.get("packets_dropped_at_hosts"):
+            yield f"hosts: {grouped(dropped)} packets dropped, for which a processor had no time"
         if figures["abandoned_bytes"]:
             total = figures["abandoned_bytes"] + figures["delivered_bytes"]
             yield f"given up: {100 * figures['abandoned_bytes'] / total:.3f} % of the bytes"

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,12 +22,14 @@ from dlcp import __version__
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
+from dlcp_sim.hosts import beside_shipped
 from dlcp_sim.progress import Line, Moment, Progress
 from dlcp_sim.result import Result
 from dlcp_sim.toml import tables_of
 
 if TYPE_CHECKING:
     from dlcp_sim.scenario import Scenario
+    from dlcp_sim.transports.base import Transport
     from dlcp_sim.workloads.load import Load
 
 SLICE_S = 0.15
@@ -274,6 +277,11 @@ def _collected(
         "events": int(simulation.events),
         "hops": int(simulation.hops),
         "cpu_s": float(simulation.cpu_s),
+        "payload_bytes": int(simulation.payload_bytes),
+        "header_bytes": int(simulation.header_bytes),
+        "connections": scenario.transport.connections(load),
+        "tuned": _tuned(scenario.transport),
+        "beside_shipped": {name: list(both) for name, both in beside_shipped(scenario.transport).items()},
         "notes": list(load.notes(scenario.transport)),
         "transport_counters": simulation.transport_counters(),
         "iteration_s": iteration_s,
@@ -307,6 +315,16 @@ def _title(scenario: Scenario, tables: Mapping[str, Any]) -> str:
     name = f"{scenario.name}: " if scenario.name else ""
     hosts = f"{scenario.fabric.hosts} hosts ({kinds[1]})"
     return f"{name}{kinds[0]} on {hosts} over {kinds[2]}, seed {scenario.seed}"
+
+
+def _tuned(transport: Transport) -> dict[str, Any]:
+    """The transport's settings that are not its defaults."""
+    settings = {field.name: getattr(transport, field.name) for field in fields(transport)}
+    return {
+        field.name: settings[field.name]
+        for field in fields(transport)
+        if settings[field.name] != field.default
+    }
 
 
 def _versions() -> dict[str, str]:

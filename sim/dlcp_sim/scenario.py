@@ -95,7 +95,7 @@ class Scenario:
     """The switches' policy; None: as the transport's authors would set it."""
     faults: Sequence[Fault] = ()
     hosts: str = "free"
-    """What packets cost hosts: "free", nothing; "sockets", the kernel's UDP or TCP; "xdp", a driver below the kernel."""
+    """What packets cost hosts: "free" nothing, "sockets" what the kernel's UDP or TCP takes, "xdp" a driver's part."""
     seed: int = 1
     threads: int = 1
     until_s: float | None = None

@@ -80,6 +80,8 @@ public:
     std::uint32_t ranks(std::uint32_t index) const;
     // Of one that is over at all ranks nothing is kept any more.
     void forget_collective(std::uint32_t index);
+    // Every host's, but for its rank, its line rate and what follows from the fabric.
+    const EndpointConfig& config() const { return config_; }
     // nullptr: no engine there yet.
     const Endpoint* endpoint(std::uint32_t host) const;
 

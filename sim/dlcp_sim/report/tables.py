@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlcp.units import aligned, duration, grouped, rate
+from dlcp_sim.hosts import host_lines
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
@@ -119,6 +120,35 @@ def _settings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(value)
     for key, one in items:
         yield from _settings(one, f"{name}.{key}" if name else key)
+
+
+def unlike(results: Sequence[Result]) -> list[str]:
+    """Lines to stand above a comparison: what differs between the hosts and packets of its rows, beside their names.
+
+    Empty: nothing does, or the results are older than this.
+    """
+    each = [
+        {
+            "payload, bytes": str(result.metadata.get("payload_bytes", "")),
+            "header, bytes": str(result.metadata.get("header_bytes", "")),
+            "connections": str(result.metadata.get("connections", "")),
+            "hosts": str(result.scenario.get("hosts", "")),
+            "set": _set(result.metadata.get("tuned", {})),
+        }
+        for result in results
+    ]
+    rows = [[name, *(one[name] for one in each)] for name in each[0]]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    lines = list(aligned([["what differs", *names(results)], *rows])) if rows else []
+    heads = dict.fromkeys("\n".join(host_lines(result.metadata)) for result in results)
+    lines += [line for line in max(heads, key=len).split("\n") if line]
+    return [*lines, ""] if lines else []
+
+
+def _set(tuned: Mapping[str, object]) -> str:
+    words = [f"{name}={value}" for name, value in tuned.items()]
+    more = f" and {len(words) - NAMED_SETTINGS} more" if len(words) > NAMED_SETTINGS else ""
+    return (", ".join(words[:NAMED_SETTINGS]) + more) or "defaults"
 
 
 def comparison(results: Sequence[Result], title: str = "completion time") -> Table:

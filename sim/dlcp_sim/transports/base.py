@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
+    from dlcp_sim.workloads.load import Load
 
 TRANSPORTS: dict[str, type[Transport]] = {}
 """By name, those that `native` made."""
@@ -155,6 +156,10 @@ class Transport:
     def policy(self, fabric: Fabric) -> Policy:
         """The policy of the fabric's switches if a scenario names none: as this transport's authors would set it."""
         raise NotImplementedError(f"{type(self).__name__} has no switch policy of its own")
+
+    def connections(self, load: Load) -> str:
+        """Whether flows of the same two hosts go on with one window, in a word or two: for comparisons."""
+        return "new"
 
     def parameters(self) -> dict[str, float]:
         """The settings by the native transport's names and in its units."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
-    from dlcp_sim.workloads.load import Collective
+    from dlcp_sim.workloads.load import Collective, Load
 
 HEADER_BYTES = 64
 """Of dlcp's own header (native/engine/wire.hpp)."""
@@ -55,6 +55,10 @@ class Dlcp(Transport):
     def block_bytes(self) -> int:
         """Payload of a full packet, in multiples of 16."""
         return int(self.datagram_bytes - HEADER_BYTES) // 16 * 16
+
+    def connections(self, load: Load) -> str:
+        """A session of two hosts outlives its messages."""
+        return "kept"
 
     def policy(self, fabric: Fabric) -> Policy:
         """Critical packets are marked first; droppable ones make room before them, least important first."""

@@ -18,6 +18,7 @@ from dlcp_sim.transports.base import Transport, native
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim.fabrics import Fabric
+    from dlcp_sim.workloads.load import Load
 
 ETHERNET_BYTES = 38
 
@@ -32,6 +33,13 @@ class Segments(Transport):
             raise ArgumentError(
                 f"{self.name}.max_rto_s is {self.max_rto_s}; accepted: from min_rto_s, {self.min_rto_s}"
             )
+
+    def connections(self, load: Load) -> str:
+        """By `persistent`, or by flow: those without a start of their own belong to a job."""
+        of_jobs = load.flows["start_ps"] < 0
+        if self.persistent is None and of_jobs.any() and not of_jobs.all():
+            return "kept by jobs"
+        return "kept" if self.persistent or (self.persistent is None and of_jobs.any()) else "new"
 
 
 @native
