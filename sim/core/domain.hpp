@@ -93,6 +93,9 @@ public:
         return state_.ports[host].transmit_ps(bytes);
     }
 
+    // Packets cost hosts no time (host_costs.hpp).
+    bool hosts_are_free() const { return state_.processors == nullptr; }
+
     // Calls Transport::handle_timer(host, timer) then. Never cancelled. `at_ps` in the past is now.
     void set_timer(std::int64_t at_ps, std::uint32_t host, std::uint32_t timer) {
         schedule(at_ps, Control::transport, host, timer);

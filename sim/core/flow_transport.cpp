@@ -20,7 +20,12 @@ void FlowTransport::ready(Domain& domain, std::uint32_t flow) {
     domain.wake(host);
 }
 
-void FlowTransport::queue_turn(Outbox& box, std::uint32_t flow) {
+void FlowTransport::queue_turn(Outbox& box, std::uint32_t flow, bool goes_on) {
+    if (goes_on && box.turn_head != none) {
+        next_turn_[flow] = box.turn_head;
+        box.turn_head = flow;
+        return;
+    }
     next_turn_[flow] = none;
     if (box.turn_head == none)
         box.turn_head = flow;
@@ -60,8 +65,13 @@ std::uint32_t FlowTransport::pull_packet(Domain& domain, std::uint32_t host) {
             continue;
         }
         const std::uint32_t slot = next_data(domain, flow);
-        if (slot == none) continue;
-        if (next_turn_[flow] == not_waiting) queue_turn(box, flow);
+        if (slot == none) {
+            box.turn_bytes = 0;
+            continue;
+        }
+        box.turn_bytes += domain.packet(slot).wire_bytes;
+        if (next_turn_[flow] != not_waiting || box.turn_bytes >= turn_bytes_) box.turn_bytes = 0;
+        if (next_turn_[flow] == not_waiting) queue_turn(box, flow, box.turn_bytes != 0);
         domain.wake(host);
         return slot;
     }

@@ -22,6 +22,9 @@ protected:
     // Called at the source only.
     virtual std::uint32_t next_data(Domain& domain, std::uint32_t flow) = 0;
 
+    // Bytes on the wire after which another flow has its turn; 0: after each packet.
+    std::uint32_t turn_bytes_ = 0;
+
     // The flow has something to send. Idempotent.
     void ready(Domain& domain, std::uint32_t flow);
     // Sends a packet ahead of all data, in the order of the calls.
@@ -37,8 +40,10 @@ private:
         std::uint32_t control_tail = none;
         std::uint32_t turn_head = none;  // flows, chained by next_turn_
         std::uint32_t turn_tail = none;
+        std::uint32_t turn_bytes = 0;  // sent in the present turn
     };
-    void queue_turn(Outbox& box, std::uint32_t flow);
+    // `goes_on`: its turn is not over.
+    void queue_turn(Outbox& box, std::uint32_t flow, bool goes_on = false);
 
     std::vector<Outbox> outboxes_;
     std::vector<std::uint32_t> next_turn_;  // per flow; `not_waiting`: not in a turn

@@ -36,6 +36,17 @@ def test_runs_are_cheaper_than_single_packets_by_their_costs() -> None:
     assert took_s(1) / took_s(44) == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.parametrize("transport", [ds.Dlcp(run_packets=16, paths=1), ds.Tcp()], ids=lambda t: str(t.name))
+def test_flows_to_several_hosts_are_sent_in_runs_too(transport: ds.Transport) -> None:
+    """In turns packet by packet each packet would be a message of its own."""
+
+    def last_s(*destinations: int) -> float:
+        rows = tuple((0, host, 8_000_000 // len(destinations)) for host in destinations)
+        return float(run(transport, "sockets", ds.Flows(rows=rows)).flows.completion_s.max())
+
+    assert last_s(1, 2, 3, 4) < 1.25 * last_s(1)
+
+
 @pytest.mark.parametrize("kind", TRANSPORTS)
 def test_every_transport_runs_on_every_kind_of_host(kind: str) -> None:
     workload = ds.incast(senders=4, bytes=50_000)

@@ -33,16 +33,39 @@ Time EngineHost::time(const Domain& domain) {
 }
 
 std::uint32_t EngineHost::pull(Domain& domain) {
+    // One at a time: what leaves next is decided when the link is free. Unless super-packets save a processor's time.
+    if (domain.hosts_are_free()) return poll<1>(domain);
+    if (pulled_ == none) return poll<packets_at_once>(domain);
+    const std::uint32_t slot = pulled_;
+    pulled_ = domain.packet(slot).next;
+    return slot;
+}
+
+// The first of up to `most` packets; the others are pulled_. Not inlined: the memory of many would cost one its speed.
+template <std::size_t most>
+[[gnu::noinline]] std::uint32_t EngineHost::poll(Domain& domain) {
     // The engine writes a control packet of any length; its kind is known only afterwards.
-    alignas(64) std::uint8_t head[DLCP_HEAD_CAPACITY];
-    dlcp_packet out;
-    out.head = head;
-    // One at a time: what leaves next is decided when the link is free.
-    if (endpoint.poll_transmit(time(domain), {&out, 1}) == 0) {
+    alignas(64) std::uint8_t heads[most][DLCP_HEAD_CAPACITY];
+    std::array<dlcp_packet, most> out;
+    for (std::size_t i = 0; i < most; ++i) out[i].head = heads[i];
+    const std::size_t count = endpoint.poll_transmit(time(domain), out);
+    if (count == 0) {
         arm(domain);  // the pacer says from when on there is more
         return none;
     }
+    if constexpr (most > 1)
+        for (std::size_t i = count; i-- > 1;) {
+            const std::uint32_t slot = packet_of(domain, out[i]);
+            domain.packet(slot).next = pulled_;
+            pulled_ = slot;
+        }
+    const std::uint32_t first = packet_of(domain, out[0]);
+    arm(domain);
+    return first;
+}
 
+inline std::uint32_t EngineHost::packet_of(Domain& domain, const dlcp_packet& out) {
+    const std::uint8_t* const head = static_cast<const std::uint8_t*>(out.head);
     const bool is_virtual = (out.flags & DLCP_PACKET_VIRTUAL) != 0;
     const std::uint32_t copied = is_virtual ? 0 : out.body_bytes;
     const std::uint32_t length = out.head_bytes + copied + out.tail_bytes;
@@ -79,7 +102,6 @@ std::uint32_t EngineHost::pull(Domain& domain) {
         packet.type = type == wire::Type::control ? ack_packet : first_own;
         packet.flow = pair_flow(packet.destination);
     }
-    arm(domain);
     return slot;
 }
 

@@ -69,6 +69,13 @@ public:
     void arm(Domain& domain);
 
 private:
+    // Where packets cost time, a burst as the runtime asks for (up to 256 there): after each call the next peer has its
+    // turn, so that of single packets no run would go to one peer.
+    static constexpr std::size_t packets_at_once = 64;
+
+    template <std::size_t most>
+    std::uint32_t poll(Domain& domain);
+    std::uint32_t packet_of(Domain& domain, const dlcp_packet& out);
     Time next_deadline() const;
     std::uint32_t pair_flow(std::uint32_t destination) const;
 
@@ -76,6 +83,8 @@ private:
     BodyPool* bodies_;
     std::uint32_t host_;
     Time now_;
+    std::uint32_t pulled_ =
+        none;  // packets that the engine has let go, chained by `next`; with free hosts there are none
     std::int64_t armed_ps_ = INT64_MAX;  // the earliest timer set; others come too, and are ignored
 };
 

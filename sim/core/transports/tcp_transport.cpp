@@ -72,6 +72,9 @@ std::uint32_t TcpTransport::payload_of(Domain& domain, std::uint32_t flow, std::
 
 void TcpTransport::prepare(Simulation& simulation) {
     FlowTransport::prepare(simulation);
+    // The kernel hands super-packets to the card (TSO), each of one connection.
+    if (const auto& costs = simulation.settings().host_costs; costs && costs->message_ps > 0)
+        turn_bytes_ = HostProcessors::message_bytes_max;
     simulation_ = &simulation;
     const std::vector<Flow>& flows = simulation.flows();
     senders_.resize(flows.size());
