@@ -57,6 +57,12 @@ class Sample:
         return self.engine("repair_packets_sent") / max(1, self.engine("data_packets_sent"))
 
     @property
+    def header_share(self) -> float:
+        """Headers and tags of all that dlcp's datagrams carried."""
+        headers = self.engine("header_bytes_sent")
+        return headers / (headers + self.engine("data_bytes_sent") + self.engine("control_bytes_sent"))
+
+    @property
     def kernel(self) -> dict[str, int]:
         """Kernel counters that grew, of all ranks' namespaces; ranks that share one count it twice."""
         names = sorted({name for rank in self.ranks for name in rank.kernel})
