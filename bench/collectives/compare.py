@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.collectives import mpi
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
@@ -125,6 +126,12 @@ class Comparison:
         cost = self.ratio(own, GLOO, place, nbytes, lambda sample: sample.cpu_s_per_gb)
         report.at_most(1.0, f"{what}: CPU seconds per GB, dlcp / Gloo", cost)
 
+    def note_mpi(self, report: Report, own: Backend, other: Backend, place: str) -> None:
+        """Adds how dlcp stands beside Open MPI at the sizes where that is the rival."""
+        for nbytes in mpi.SIZES:
+            slower = self.ratio(own, other, place, nbytes, lambda sample: sample.time_s(50))
+            report.notes.append(f"{place}, {size_words(nbytes)}: p50, dlcp / Open MPI: {slower.show(2)}")
+
     def notes(self) -> list[str]:
         """Wrong results, loudly; and what dlcp's engines and the kernel counted of trouble."""
         notes = []
@@ -161,6 +168,8 @@ def alternate(
 
     def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
         place, backend = case
+        if backend.name == mpi.NAME:
+            return mpi.time_all_reduce(backend, place.world, sizes, seconds, iterations_max)
         arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision
         return ranks.run(time_all_reduce, place, backend, *arguments)
 
