@@ -1,7 +1,7 @@
 """What share of a shaped link one plain TCP stream fills: whoever sets dlcp beside TCP over it measures that first.
 
-    python -m dlcp.lab.tcp_fill receive              says "ready", then a line of JSON
-    python -m dlcp.lab.tcp_fill send ADDRESS         says which congestion control its socket has
+    python -m dlcp.lab.tcp_fill receive         says "ready", then the payload's bits per second
+    python -m dlcp.lab.tcp_fill send ADDRESS    says which congestion control its socket has
 
 A lab's rate, queue and bucket are ours, and one that keeps TCP from its link makes dlcp look good. Counted is what
 the receiver's program got, after the time in which the window opens: lost and repeated packets are not in it.
@@ -9,8 +9,9 @@ the receiver's program got, after the time in which the window opens: lost and r
 
 from __future__ import annotations
 
-import json
+import contextlib
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -64,12 +65,14 @@ def measure(lab: Lab | SwitchedLab, source: int = 0, target: int = 1) -> TcpFill
         raise LabError(f"TCP beside dlcp: {receiver.communicate()[1].strip()}")
     sender = lab.start(source, [*words, "send", lab.addresses[target]])
     try:
-        told = json.loads(receiver.communicate(timeout=_WAIT_S)[0])
+        got_bps = float(receiver.communicate(timeout=_WAIT_S)[0])
         congestion = sender.communicate(timeout=_WAIT_S)[0].strip()
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise LabError(f"TCP beside dlcp, host {source} to {target}: {error}") from None
     finally:
         receiver.kill()
         sender.kill()
-    return TcpFill(told["rate_bps"] * frame_bytes / (mtu - _HEADER_BYTES) / rate_bps, congestion)
+    return TcpFill(got_bps * frame_bytes / (mtu - _HEADER_BYTES) / rate_bps, congestion)
 
 
 def _link(lab: Lab | SwitchedLab) -> tuple[int, int, int]:
@@ -91,26 +94,25 @@ def _receive() -> None:
     with connection:
         connection.settimeout(_WAIT_S)
         room = bytearray(1 << 18)
-        begin_s = time.perf_counter() + SETTLE_S
-        while (now_s := time.perf_counter()) < begin_s:
-            connection.recv_into(room)
-        start_s, nbytes = now_s, 0
-        while now_s < start_s + COUNT_S:
-            nbytes += connection.recv_into(room)
-            now_s = time.perf_counter()
-    print(json.dumps({"rate_bps": 8 * nbytes / (now_s - start_s)}))
+
+        def receive(until_s: float) -> tuple[int, float]:
+            nbytes = 0
+            while (now_s := time.perf_counter()) < until_s:
+                nbytes += connection.recv_into(room)
+            return nbytes, now_s
+
+        _, start_s = receive(time.perf_counter() + SETTLE_S)
+        nbytes, end_s = receive(start_s + COUNT_S)
+    print(8 * nbytes / (end_s - start_s))
 
 
 def _send(address: str) -> None:
     with socket.create_connection((address, PORT), timeout=_WAIT_S) as connection:
         name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
         print(name.rstrip(b"\0").decode(), flush=True)
-        data = bytes(1 << 17)
-        try:
+        with contextlib.suppress(OSError):  # the receiver has seen enough
             while True:
-                connection.sendall(data)
-        except OSError:  # the receiver has seen enough
-            return
+                connection.sendall(bytes(1 << 17))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.collectives import limited_link
+from bench.collectives import limited_link, mpi
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, kernel_counters
 from bench.collectives.world import DLCP, GLOO, Place
@@ -74,6 +74,14 @@ def test_headers_of_dlcp_are_those_that_its_engine_counted() -> None:
     sample = Sample(MIB, [timing([8 * MIB / 1e9], **counted)])
     assert limited_link.utilisation(DLCP, 2, sample, 10**9) == pytest.approx(1482 / 1392)
     assert sample.header_share == 48 / 1440
+
+
+@pytest.mark.skipif((why_not := mpi.missing()) is not None, reason=why_not or "")
+def test_ranks_of_open_mpi_sum_what_they_time() -> None:
+    for backend in (mpi.SHM, mpi.TCP):
+        timings = mpi.time_all_reduce(backend, 2, [4 * KIB, 64 * KIB], 0.0, 2000)
+        assert [[one.nbytes for one in rank] for rank in timings] == [[4 * KIB, 64 * KIB]] * 2
+        assert all(len(one.times_s) == 5 and one.wrong == 0 for rank in timings for one in rank)
 
 
 def test_sizes_as_people_write_them() -> None:

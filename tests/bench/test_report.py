@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from bench.report import Figure, Report
@@ -40,51 +40,33 @@ def test_benches_over_shaped_links_say_what_tcp_fills_of_them() -> None:
     assert found - told == set()
 
 
-# --- figures of bars ------------------------------------------------------------------------------------------
-
-
 def constant_bars(source: str) -> list[int]:
     """Lines of bars whose figure is made of constants alone: whatever the run found, it would be the same."""
-    tree = ast.parse(source)
-    found = []
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            found += [call.lineno for call in bars(function) if not is_measured(call.args[2], function)]
-    return sorted(set(found))
+    found = set()
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        values = {
+            one.id: node.value for node in assigned for one in node.targets if isinstance(one, ast.Name)
+        }
+        for node in ast.walk(function):
+            is_bar = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("at_least", "at_most")
+            if is_bar and not any(map(is_variable, leaves(node.args[2], values))):
+                found.add(node.lineno)
+    return sorted(found)
 
 
-def bars(function: ast.FunctionDef) -> Iterator[ast.Call]:
-    for node in ast.walk(function):
-        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 3
-        if is_call and node.func.attr in ("at_least", "at_most"):
-            yield node
+def leaves(value: ast.expr, values: dict[str, ast.expr]) -> set[str]:
+    """Names that go into it, those that were simply assigned followed to what they were assigned from."""
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+    rest = {name: of for name, of in values.items() if name not in names}
+    return names - values.keys() | {
+        leaf for name in names & values.keys() for leaf in leaves(values[name], rest)
+    }
 
 
-def is_measured(figure: ast.expr, function: ast.FunctionDef, seen: frozenset[str] = frozenset()) -> bool:
-    """Whether a variable goes into it that was not assigned from constants; calls count by what they are given.
-
-    A function inside this one sees its variables.
-    """
-    inner = {node.name for node in ast.walk(function) if isinstance(node, ast.FunctionDef)}
-    called = {node.func for node in ast.walk(figure) if isinstance(node, ast.Call)}
-    for node in ast.walk(figure):
-        if not isinstance(node, ast.Name) or node.id in seen or node.id.lstrip("_").isupper():
-            continue
-        name = node.id
-        if node in called and name in inner:
-            return True
-        if node in called or name == "Figure":
-            continue
-        values = [
-            node.value
-            for node in ast.walk(function)
-            if isinstance(node, ast.Assign)
-            and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-        ]
-        # One that is not simply assigned is an argument, a loop's or unpacked.
-        if not values or any(is_measured(value, function, seen | {name}) for value in values):
-            return True
-    return False
+def is_variable(name: str) -> bool:
+    """Neither a constant nor what makes a figure of one. Functions of the bench count: they see what was measured."""
+    return not name.lstrip("_").isupper() and name not in {"Figure", "ratios", *dir(builtins)}
 
 
 def test_a_bar_of_constants_is_found() -> None:
