@@ -123,7 +123,8 @@ def _run_all(modules: dict[str, ModuleType], arguments: argparse.Namespace) -> i
     # Without --strict it is a figure like others: on a busy machine, or with --quick, it says little.
     missed = sum(not bar.met for report in reports for bar in report.bars)
     if arguments.strict and missed:
-        print(f"\n{missed} of {sum(len(report.bars) for report in reports)} bars are not met", flush=True)
+        total = sum(len(report.bars) for report in reports)
+        print(f"\n{missed} of {total} bars are not met, or not judged", flush=True)
         failed = True
     return int(failed)
 

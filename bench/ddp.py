@@ -17,6 +17,8 @@ from typing import Any
 from bench.collectives.world import DLCP, DLCP_SHM, GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, ratios, slowest, spread
 from dlcp import lab
+from dlcp.lab import tcp_fill
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = "steps of DDP with 25 million parameters, worlds of 2 and 4, Gloo beside; Python's share per bucket"
 NEEDS_LAB = False
@@ -45,6 +47,7 @@ def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 2.0) if quick else (3, 5.0)
     backends: tuple[Backend, ...] = (GLOO, DLCP, DLCP_SHM)
     found: dict[tuple[str, str], list[list[Steps]]] = {}
+    fills: dict[str, TcpFill] = {}
 
     def measure(ranks: Ranks, places: dict[str, tuple[Place, tuple[Backend, ...]]]) -> None:
         cases = {
@@ -58,16 +61,19 @@ def run(*, quick: bool) -> Report:
         measure(ranks, {f"loopback, {n} ranks": (Place.loopback(n), backends) for n in (2, 4)})
         if lab.missing() is None:
             with lab.Lab(rate_bps=10**9) as network:
+                fills["1 Gbit/s"] = tcp_fill.measure(network)
                 measure(
                     ranks,
                     {f"1 Gbit/s, {n} ranks": (Place.of_lab(network, n), (GLOO, DLCP)) for n in (2, 4)},
                 )
-    return _judge(found, {"repeats": repeats, "seconds each": seconds, "batch": BATCH})
+    return _judge(found, {"repeats": repeats, "seconds each": seconds, "batch": BATCH}, fills)
 
 
-def _judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object]) -> Report:
+def _judge(
+    found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object], fills: dict[str, TcpFill]
+) -> Report:
     parameters = next(iter(found.values()))[0][0].parameters
-    report = Report("ddp", settings)
+    report = Report("ddp", settings, fills=fills)
     table = report.table(
         f"{parameters / 1e6:.1f} million parameters: median (lowest–highest)",
         ["", "steps", "ms per step", "buckets", "Python µs per bucket", "in the step", "last loss"],

@@ -17,7 +17,8 @@ from typing import Any
 
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
-from dlcp.lab import Lab, Link, Loss
+from dlcp.lab import Lab, Link, Loss, tcp_fill
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = "DDP steps of 4 ranks, one link at 1 % loss, one at half rate: Gloo, dlcp, dlcp with bounded loss"
 NEEDS_LAB = True
@@ -25,6 +26,7 @@ NEEDS_PROGRAMS = False
 # What two cores can forward for four hosts without being the limit themselves.
 RATE_BPS = 2 * 10**8
 LOSSY_HOST, SLOW_HOST = 1, 2
+WHOLE_HOSTS = 0, 3
 LINKS = {LOSSY_HOST: Link(loss=Loss(0.01)), SLOW_HOST: Link(rate_bps=RATE_BPS // 2)}
 TROUBLE = "one lossy, one slow"
 LAYERS, WIDTH, BATCH, KINDS = 8, 256, 32, 32
@@ -70,7 +72,8 @@ def run(*, quick: bool) -> Report:
     # Whole links are there to show what a step takes; nothing is judged by their tail.
     places = {TROUBLE: (LINKS, repeats)} if quick else {"all links whole": ({}, 1), TROUBLE: (LINKS, repeats)}
     found: dict[tuple[str, str], list[list[Steps]]] = {}
-    settings = {
+    fills: dict[str, TcpFill] = {}
+    settings: dict[str, object] = {
         "rate": f"{RATE_BPS / 1e6:g} Mbit/s",
         "loss": "1 %, both ways, of one link",
         "slow": "half rate, of another",
@@ -79,6 +82,7 @@ def run(*, quick: bool) -> Report:
     }
     for words, (links, times) in places.items():
         with Ranks() as ranks, Lab(hosts=4, rate_bps=RATE_BPS, links=links) as lab:
+            fills[words] = tcp_fill.measure(lab, *WHOLE_HOSTS)
             place = Place.of_lab(lab, lab.hosts)
             cases = {
                 (words, backend.label): (place, backend, steps, options)
@@ -87,13 +91,15 @@ def run(*, quick: bool) -> Report:
             found |= in_turn(times, cases, lambda case: ranks.run(train, *case))
             if links:
                 settings["loss seen"] = f"{lab.arrivals(LOSSY_HOST).loss_ratio:.4f}"
-    return judge(found, settings)
+    return judge(found, settings, fills)
 
 
-def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object]) -> Report:
+def judge(
+    found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object], fills: dict[str, TcpFill]
+) -> Report:
     """What was found, by network and backend: a world per repetition, a rank's account per rank."""
     parameters = next(iter(found.values()))[0][0].parameters
-    report = Report("gradient_lab", settings)
+    report = Report("gradient_lab", settings, fills=fills)
     table = report.table(
         f"{parameters / 1e6:.2f} million parameters, slowest rank; p50 of a repetition: median (lowest–highest)",
         ["", "steps", "p50 ms", "p99 ms", "longest", "p99/p50", "deviation", "last loss", "same weights"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bench.peers import OVERHEAD_BYTES, Exchange, exchange
 from bench.report import Figure, Report, in_turn, spread
-from dlcp.lab import Lab
+from dlcp.lab import Lab, tcp_fill
 
 SUMMARY = "two senders into one port, 1 Gbit/s and 300 Mbit/s: total and fairness"
 NEEDS_LAB = True
@@ -47,6 +47,7 @@ def run(*, quick: bool) -> Report:
     for rate_bps in RATES_BPS:
         rate = f"{rate_bps // 10**6} Mbit/s"
         with Lab(hosts=3, rate_bps=rate_bps) as lab:
+            report.fills[rate] = tcp_fill.measure(lab)
 
             def send(program: str, lab: Lab = lab) -> tuple[Exchange, Exchange, int]:
                 options = {"bytes": MESSAGE_BYTES, "outstanding": 4, "seconds": seconds}

@@ -27,10 +27,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.collectives.limited_link import DATAGRAM_BYTES, OWN_BYTES
 from bench.collectives.world import DLCP, Place, Ranks
 from bench.report import Figure, Report, progress, ratios, spread
-from dlcp.lab import Lab
+from dlcp import _native
+from dlcp.lab import Lab, tcp_fill
 from dlcp.torch.layerwise import LayerwiseOptimizer
 from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
 
@@ -49,8 +49,9 @@ _ORDERS: dict[str, OrderMaker] = {
 WAYS = (*DDP_WAYS, *_ORDERS)
 # Steps at the start of a turn that are not counted.
 WARM = 1
-# Bytes on the wire per byte of the gradients.
-WIRE_RATIO = (DATAGRAM_BYTES + 28 + 14) / (DATAGRAM_BYTES - OWN_BYTES)
+# Bytes on the wire per byte of the gradients: packets leave room for a long header and a tag, and carry a short header.
+_PAYLOAD_BYTES = 1500 - 28 - _native.HEADER_BYTES - _native.TAG_BYTES
+WIRE_RATIO = (1500 - 32 + 14) / _PAYLOAD_BYTES
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ def run(*, quick: bool) -> Report:
             alone_s = max(ranks.run(compute, Place.loopback(2), DLCP, setting, 3.0))
             rate_bps = round(8 * setting.gradient_bytes * WIRE_RATIO / alone_s / 1e6) * 10**6
             with Lab(rate_bps=rate_bps) as lab:
+                report.fills[kind] = tcp_fill.measure(lab)
                 progress(f"{kind}: {rate_bps / 1e6:.0f} Mbit/s")
                 accounts = ranks.run(train, Place.of_lab(lab, 2), DLCP, setting, turns, steps, timeout_s=900)
                 drops = lab.queue_drops()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.peers import Exchange, exchange
 from bench.report import Figure, Report, percentile, ratios, spread
-from dlcp.lab import Lab, Loss
+from dlcp.lab import Lab, Loss, tcp_fill
 
 SUMMARY = "1 Gbit/s, 1 % loss: p50 and p99 of 4 MB messages, goodput, TCP cubic beside"
 NEEDS_LAB = True
@@ -31,6 +31,7 @@ def run(*, quick: bool) -> Report:
     stream: dict[str, list[Exchange]] = {case[0]: [] for case in CASES}
     seen_loss: list[float] = []
     with Lab(rate_bps=RATE_BPS) as lab:
+        fill = tcp_fill.measure(lab)
         for _ in range(repeats):
             for name, loss_ratio, program, options in CASES:
                 lab.set_loss(Loss(loss_ratio))
@@ -44,7 +45,8 @@ def run(*, quick: bool) -> Report:
     def tails(name: str) -> Figure:
         return Figure.of(percentile(e.times_ms, 99) / percentile(e.times_ms, 50) for e in single[name])
 
-    report = Report("lab", {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"})
+    settings = {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"}
+    report = Report("lab", settings, fills={"": fill})
     table = report.table(
         "one message at a time; goodput and processor time with 4 under way: median (lowest–highest)",
         [

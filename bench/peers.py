@@ -13,9 +13,9 @@ from dlcp.lab import Lab
 
 PORT = 7400
 
-# What one full datagram of 1472 bytes costs a 1500-byte Ethernet: 64 bytes of dlcp, 8 of UDP, 20 of IP, 14 of
-# Ethernet as the queueing disciplines count it.
-OVERHEAD_BYTES = 64 + 8 + 20 + 14
+# What a full data packet without a tag costs besides its payload: 32 bytes of dlcp, 8 of UDP, 20 of IP, 14 of Ethernet
+# as the queueing disciplines count it. It leaves room for a long header, 32 bytes more.
+OVERHEAD_BYTES = 32 + 8 + 20 + 14
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
+from dlcp.lab.tcp_fill import AT_LEAST, TcpFill
+
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 T = TypeVar("T")
@@ -85,15 +87,20 @@ class Bar:
     at_least: float | None
     at_most: float | None
     figure: Figure
+    not_judged: str = ""
+    """Why the figure says nothing; empty: it does."""
 
     @property
-    def met(self) -> bool:
+    def met(self) -> bool | None:
+        """None: it is not judged."""
+        if self.not_judged:
+            return None
         above = self.at_least is None or self.figure.median >= self.at_least
         return above and (self.at_most is None or self.figure.median <= self.at_most)
 
     def show(self) -> str:
         required = f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
-        judgement = "met" if self.met else "NOT MET"
+        judgement = f"not judged: {self.not_judged}" if self.not_judged else "met" if self.met else "NOT MET"
         return f"{self.what}: required {required}, found {self.figure.show()} → {judgement}"
 
 
@@ -137,6 +144,8 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    fills: dict[str, TcpFill] = field(default_factory=dict)
+    """What TCP alone makes of the shaped links, by the words with which bars over them begin. Known before the bars."""
 
     def table(self, title: str, columns: Sequence[str]) -> Table:
         """Another table, to be filled."""
@@ -144,13 +153,19 @@ class Report:
         return self.tables[-1]
 
     def at_least(self, limit: float, what: str, figure: Figure) -> None:
-        self.bars.append(Bar(what, limit, None, figure))
+        self.bars.append(Bar(what, limit, None, figure, self._why_not(what)))
 
     def at_most(self, limit: float, what: str, figure: Figure) -> None:
-        self.bars.append(Bar(what, None, limit, figure))
+        self.bars.append(Bar(what, None, limit, figure, self._why_not(what)))
+
+    def _why_not(self, what: str) -> str:
+        """Why a bar over a link that keeps TCP from filling it is not judged; empty: it is."""
+        unfair = [fill for words, fill in self.fills.items() if what.startswith(words) and not fill.is_fair]
+        return f"{unfair[0]}, {100 * AT_LEAST:g} % is needed" if unfair else ""
 
     def show(self) -> str:
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())
+        fills = [f"{words}: {fill}" if words else str(fill) for words, fill in self.fills.items()]
+        settings = ", ".join([*(f"{key} {value}" for key, value in self.settings.items()), *fills])
         parts = [f"== {self.name} ==  {settings}", *(table.show() for table in self.tables)]
         parts += ["\n".join([*self.notes, *(bar.show() for bar in self.bars)])]
         return "\n\n".join(part for part in parts if part)

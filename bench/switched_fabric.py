@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.gradient_lab import LOSS_BUDGET, Steps, account_of, agreeing, all_times_s, median_s, train
 from bench.report import Figure, Report, percentile, progress, ratios, spread
+from dlcp.lab import tcp_fill
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.policies import fifo, usual
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.lab.tcp_fill import TcpFill
 from dlcp.lab.traffic import Stream
 
 SUMMARY = (
@@ -68,6 +70,7 @@ def run(*, quick: bool) -> Report:
         place = Place(
             tuple(bed.namespace(host) for host in RANK_HOSTS), bed.addresses[RANK_HOSTS[0]], INTERFACE
         )
+        fill = tcp_fill.measure(bed, RANK_HOSTS[0], RANK_HOSTS[-1])
         for repeat in range(repeats):
             for policy, rules in POLICIES.items():
                 bed.set_policy(rules)
@@ -85,16 +88,17 @@ def run(*, quick: bool) -> Report:
         "budget": LOSS_BUDGET,
         "steps": repeats * steps,
     }
-    return judge(found, dropped, settings)
+    return judge(found, dropped, settings, fill)
 
 
 def judge(
     found: dict[tuple[str, str], list[list[Steps]]],
     dropped: dict[tuple[str, str], list[Dropped]],
     settings: dict[str, object],
+    fill: TcpFill,
 ) -> Report:
     """What was found, by policy and backend: a world per repetition, a rank's account per rank."""
-    report = Report("switched_fabric", settings)
+    report = Report("switched_fabric", settings, fills={"": fill})
     table = report.table(
         "Step, slowest rank, ms; packets that switches dropped, in all repetitions",
         ["", "steps", "p50: median (lowest–highest)", "p99", "dropped", "of them critical", "same weights"],

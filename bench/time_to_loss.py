@@ -29,7 +29,8 @@ from bench.transformer import (
     step_times_s,
     train,
 )
-from dlcp.lab import Lab
+from dlcp.lab import Lab, tcp_fill
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = (
     "a transformer at 1 Gbit/s until it is as good as dense: Gloo, fp16, PowerSGD, dlcp exact, dlcp low_bit"
@@ -72,6 +73,7 @@ def measure(windows: Mapping[str, int], seeds: int, steps: int) -> Report:
     with TemporaryDirectory() as folder, Ranks() as ranks, Lab(hosts=WORLD, rate_bps=RATE_BPS) as lab:
         from dlcp.train.data import prepare
 
+        fill = tcp_fill.measure(lab)
         data, place = prepare("language", Path(folder)), Place.of_lab(lab, WORLD)
         for share, count in windows.items():
             plans = [Plan(windows=count, steps=steps, seed=seed) for seed in range(seeds)]
@@ -90,16 +92,17 @@ def measure(windows: Mapping[str, int], seeds: int, steps: int) -> Report:
 
                 for label, trained in in_turn(1, {(share, way.label): way for way in WAYS}, one).items():
                     found.setdefault(label, []).extend(trained)
-    return _judge(found, at, {"seeds": seeds, "steps": steps, "rate": "1 Gbit/s a link"})
+    return _judge(found, at, {"seeds": seeds, "steps": steps, "rate": "1 Gbit/s a link"}, fill)
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------
 
 
-def _judge(found: Found, at: Mapping[str, list[float]], settings: dict[str, object]) -> Report:
+def _judge(found: Found, at: Mapping[str, list[float]], settings: dict[str, object], fill: TcpFill) -> Report:
     """`at`: by case, the mark of each seed."""
     parameters = next(iter(found.values()))[0][0].parameters
-    report = Report("time_to_loss", settings | {"parameters": f"{parameters / 1e6:.2f} million"})
+    settings |= {"parameters": f"{parameters / 1e6:.2f} million"}
+    report = Report("time_to_loss", settings, fills={"": fill})
     table = report.table(
         "held-out loss; time until it is a dense run's final one, slowest rank: median (lowest–highest) over seeds",
         [

@@ -37,8 +37,9 @@ from bench.transformer import (
     step_times_s,
     train,
 )
-from dlcp.lab import Lab, Link, Loss
+from dlcp.lab import Lab, Link, Loss, tcp_fill
 from dlcp.lab.namespaces import INTERFACE
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = "a transformer until it is as good as dense, beside TCP, a slow and a lossy link: 8, 4, 2 bits, and who adds"
 NEEDS_LAB = True
@@ -103,6 +104,7 @@ def run(*, quick: bool) -> Report:
     seeds, steps = (1, QUICK_STEPS) if quick else (2, STEPS)
     cases = {ALL: CASES[ALL]} if quick else CASES
     found: Found = {}
+    fills: dict[str, TcpFill] = {}
     with TemporaryDirectory() as folder, Ranks() as ranks:
         from dlcp.train.data import prepare
 
@@ -119,6 +121,8 @@ def run(*, quick: bool) -> Report:
         plans = [replace(plan, mark=mark) for plan, mark in zip(plans, at, strict=True)]
         for words, case in cases.items():
             with Lab(hosts=WORLD + 1, rate_bps=RATE_BPS, links=case.links) as lab:
+                # Their links are whole, and the neighbour still silent.
+                fills[words] = tcp_fill.measure(lab, 0, NEIGHBOUR)
                 hosts = tuple(lab.namespace(host) for host in range(WORLD))
                 place = Place(hosts, lab.addresses[0], INTERFACE)
                 for plan in plans:
@@ -144,18 +148,22 @@ def run(*, quick: bool) -> Report:
         "rate": f"{RATE_BPS / 1e6:g} Mbit/s a link",
         "neighbour": f"{NEIGHBOUR_BPS / 1e6:.0f} Mbit/s of payload each way",
     }
-    return judge(found, dense, settings)
+    return judge(found, dense, settings, fills)
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------
 
 
-def judge(found: Found, dense: Sequence[Trained], settings: dict[str, object]) -> Report:
+def judge(
+    found: Found, dense: Sequence[Trained], settings: dict[str, object], fills: dict[str, TcpFill]
+) -> Report:
     """What was found, by network and way: a run per seed. `dense`: of each seed, the run that sets the mark."""
     steps = int(str(settings["steps"]))
     at = marks([final_loss(each.losses, steps) for each in dense])
     parameters = dense[0].parameters
-    report = Report("varying_links", settings | {"parameters": f"{parameters / 1e6:.2f} million"})
+    report = Report(
+        "varying_links", settings | {"parameters": f"{parameters / 1e6:.2f} million"}, fills=fills
+    )
     steps_table = report.table(
         "steps, slowest rank: median (lowest–highest) over seeds, p99 of all seeds' steps; neighbour's TCP while on",
         [

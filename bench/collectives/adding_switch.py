@@ -16,6 +16,7 @@ from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import DLCP, Backend, Place, Ranks
 from bench.report import Report, in_turn
+from dlcp.lab import tcp_fill
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.network import host_mac
@@ -33,7 +34,8 @@ HUB = "10.78.0.254"
 _FRAME_BYTES = (
     14 + 20 + 8 + 36 + 4 * LANES + 24
 )  # with preamble, checksum and gap, which the switch's rates count
-_RING_PAYLOAD_BYTES, _RING_FRAME_BYTES = 1500 - 28 - 80, 1500 + 14 + 24
+# Packets leave room for a long header and carry a short one, 32 bytes less.
+_RING_PAYLOAD_BYTES, _RING_FRAME_BYTES = 1500 - 28 - 80, 1500 - 32 + 14 + 24
 
 
 def _switch(label: str, bits: int) -> Backend:
@@ -82,6 +84,7 @@ def _run_at(rate_bps: int, nbytes: int, repeats: int, seconds: float, report: Re
     counts: list[dict[str, Any]] = []
     with Ranks() as ranks, SwitchedLab(fabric) as bed:
         place = Place(tuple(bed.namespace(host) for host in range(RANKS)), bed.addresses[0], INTERFACE)
+        report.fills[words] = tcp_fill.measure(bed)
         with bed.switches.control("l0") as control:  # type: ignore[attr-defined]
             control.set_jobs(jobs(fabric))
 

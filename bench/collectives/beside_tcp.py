@@ -17,7 +17,8 @@ from bench.collectives.compare import MIB
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.neighbour import Neighbour
 from bench.report import Figure, Report, in_turn, ratios, slowest, spread
-from dlcp.lab import Lab
+from dlcp.lab import Lab, tcp_fill
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = "2 MB at 50 Mbit/s beside a TCP connection of CUBIC or BBR: time against Gloo's, and who gets what"
 NEEDS_LAB = True
@@ -58,6 +59,7 @@ def run(*, quick: bool) -> Report:
     cases = {(foreign, backend.label): (foreign, backend) for foreign in FOREIGN for backend in (GLOO, DLCP)}
     with TemporaryDirectory() as folder, Ranks() as ranks, Lab(rate_bps=RATE_BPS) as lab:
         place, running = Place.of_lab(lab, WORLD), Path(folder, "running")
+        fill = tcp_fill.measure(lab)
 
         def measure(case: tuple[str, Backend]) -> Shared:
             foreign, backend = case
@@ -66,12 +68,13 @@ def run(*, quick: bool) -> Report:
             return Shared(times, beside.moved().rate_bps)
 
         found = in_turn(repeats, cases, measure)
-    return judge(found, {"repeats": repeats, "seconds each": seconds, "rate": f"{RATE_BPS / 1e6:g} Mbit/s"})
+    settings = {"repeats": repeats, "seconds each": seconds, "rate": f"{RATE_BPS / 1e6:g} Mbit/s"}
+    return judge(found, settings, fill)
 
 
-def judge(found: dict[tuple[str, str], list[Shared]], settings: dict[str, object]) -> Report:
+def judge(found: dict[tuple[str, str], list[Shared]], settings: dict[str, object], fill: TcpFill) -> Report:
     """What was found, by the foreign connection's congestion control and the backend's label."""
-    report = Report("all_reduce_shared", settings)
+    report = Report("all_reduce_shared", settings, fills={"": fill})
     table = report.table(
         "all-reduce of 2 MB of f32, slowest rank: median (lowest–highest)",
         ["", "times", "p50 ms", "longest", "own Mbit/s", "TCP's Mbit/s", "own share"],

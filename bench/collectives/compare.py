@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.collectives import mpi
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
@@ -55,6 +56,12 @@ class Sample:
     def repair_ratio(self) -> float:
         """Data packets that were sent again, of all; 0 for other backends."""
         return self.engine("repair_packets_sent") / max(1, self.engine("data_packets_sent"))
+
+    @property
+    def header_share(self) -> float:
+        """Headers and tags of all that dlcp's datagrams carried."""
+        headers = self.engine("header_bytes_sent")
+        return headers / (headers + self.engine("data_bytes_sent") + self.engine("control_bytes_sent"))
 
     @property
     def kernel(self) -> dict[str, int]:
@@ -119,6 +126,12 @@ class Comparison:
         cost = self.ratio(own, GLOO, place, nbytes, lambda sample: sample.cpu_s_per_gb)
         report.at_most(1.0, f"{what}: CPU seconds per GB, dlcp / Gloo", cost)
 
+    def note_mpi(self, report: Report, own: Backend, other: Backend, place: str) -> None:
+        """Adds how dlcp stands beside Open MPI at the sizes where that is the rival."""
+        for nbytes in mpi.SIZES:
+            slower = self.ratio(own, other, place, nbytes, lambda sample: sample.time_s(50))
+            report.notes.append(f"{place}, {size_words(nbytes)}: p50, dlcp / Open MPI: {slower.show(2)}")
+
     def notes(self) -> list[str]:
         """Wrong results, loudly; and what dlcp's engines and the kernel counted of trouble."""
         notes = []
@@ -155,6 +168,8 @@ def alternate(
 
     def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
         place, backend = case
+        if backend.name == mpi.NAME:
+            return mpi.time_all_reduce(backend, place.world, sizes, seconds, iterations_max)
         arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision
         return ranks.run(time_all_reduce, place, backend, *arguments)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.collectives.compare import MIB, Comparison, alternate
 from bench.collectives.world import Backend, Place, Ranks, WorldError
 from bench.report import Report
-from dlcp.lab import Lab, Link
+from dlcp.lab import Lab, Link, tcp_fill
 from dlcp.lab.namespaces import INTERFACE
 
 SUMMARY = "4 workers on 1 Gbit/s, a hub on 4 Gbit/s: step beside the ring's"
@@ -43,6 +43,7 @@ def run(*, quick: bool) -> Report:
         Ranks() as ranks,
         Lab(hosts=WORKERS + 1, rate_bps=RATE_BPS, links={WORKERS: Link(rate_bps=WORKERS * RATE_BPS)}) as lab,
     ):
+        fill = tcp_fill.measure(lab)
         key = secrets.token_hex(32)
         job_key, keys = Path(folder, "key"), Path(folder, "keys")
         for path, text in ((job_key, key), (keys, f"job {key}\n")):
@@ -92,6 +93,7 @@ def run(*, quick: bool) -> Report:
         },
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
     )
+    report.fills[""] = fill
     for nbytes in SIZES[1:]:
         step = found.ratio(over_hub, ring, "4 workers", nbytes, lambda sample: sample.time_s(50))
         report.at_most(STEP_RATIO, f"{nbytes // MIB} MB: step, hub / ring", step)

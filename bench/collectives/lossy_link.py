@@ -8,7 +8,7 @@ from __future__ import annotations
 from bench.collectives.compare import KIB, MIB, Comparison, alternate, size_words
 from bench.collectives.world import DLCP, GLOO, Place, Ranks
 from bench.report import Figure, Report, percentile
-from dlcp.lab import Lab, Loss
+from dlcp.lab import Lab, Loss, tcp_fill
 
 SUMMARY = (
     "256 KB to 64 MB at 1 Gbit/s and 1 % loss, worlds of 2 and 4: tails, bandwidth; Gloo on cubic beside"
@@ -23,7 +23,9 @@ TAIL_BETTER, TAIL_OF_MEDIAN, FASTER = 10.0, 2.0, 1.5
 
 def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 3.0) if quick else (3, 8.0)
-    with Ranks() as ranks, Lab(rate_bps=RATE_BPS, loss=Loss(LOSS_RATIO)) as lab:
+    with Ranks() as ranks, Lab(rate_bps=RATE_BPS) as lab:
+        fill = tcp_fill.measure(lab)
+        lab.set_loss(Loss(LOSS_RATIO))
         places = {f"1 % loss, {world} ranks": Place.of_lab(lab, world) for world in (2, 4)}
         found = Comparison()
         alternate(found, ranks, places, (GLOO, DLCP), [*SMALL, LARGE], repeats=repeats, seconds=seconds)
@@ -33,6 +35,7 @@ def run(*, quick: bool) -> Report:
         {"rate": "1 Gbit/s", "loss": f"{seen:.4f}", "repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
     )
+    report.fills[""] = fill
     table = report.table(
         "all repetitions together", ["", "size", "samples", "p50 ms", "p90 ms", "p99 ms", "p99/p50"]
     )

@@ -15,6 +15,8 @@ from bench.collectives.compare import MIB, Comparison, Sample, alternate
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, spread
 from dlcp import lab
+from dlcp.lab import tcp_fill
+from dlcp.lab.tcp_fill import TcpFill
 
 SUMMARY = (
     "64 MB in 16, 8 and 4 bits on loopback and over links, 4 ranks: Gloo and exact beside; cost of coding"
@@ -37,12 +39,14 @@ CORE_S_PER_GB = 0.25
 def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 1.0) if quick else (5, 2.0)
     found = Comparison()
+    fills: dict[str, TcpFill] = {}
     with Ranks() as ranks:
         here = {LOOPBACK: Place.loopback(WORLD)}
         alternate(found, ranks, here, BACKENDS, [LARGE], repeats=repeats, seconds=seconds)
         if lab.missing() is None:
             for words, (hosts, rate_bps) in LINKS.items():
                 with lab.Lab(hosts=hosts, rate_bps=rate_bps) as network:
+                    fills[words] = tcp_fill.measure(network)
                     there = {words: Place.of_lab(network, WORLD)}
                     alternate(found, ranks, there, BACKENDS, [LARGE], repeats=repeats, seconds=2 * seconds)
     report = found.report(
@@ -51,6 +55,8 @@ def run(*, quick: bool) -> Report:
         "all-reduce of 64 MB of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
         own_wire=False,
     )
+
+    report.fills |= fills
 
     def bandwidth(sample: Sample) -> float:
         return sample.bandwidth_bps

@@ -14,7 +14,7 @@ from typing import Any
 from bench.collectives.compare import MIB, Comparison, alternate
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, ratios, slowest, spread
-from dlcp.lab import Lab
+from dlcp.lab import Lab, tcp_fill
 from dlcp.lab.namespaces import INTERFACE, interface_bytes
 
 SUMMARY = "2 hosts with 4 ranks each over 1 Gbit/s, 64 MB: by hosts beside a flat ring and Gloo"
@@ -47,6 +47,7 @@ def run(*, quick: bool) -> Report:
     world = HOSTS * RANKS_PER_HOST
     repeats, seconds = (1, 3.0) if quick else (5, 5.0)
     with Ranks() as ranks, Lab(hosts=HOSTS, rate_bps=RATE_BPS) as lab:
+        fill = tcp_fill.measure(lab)
         by_turns = tuple(lab.namespace(rank % HOSTS) for rank in range(world))
         places = {
             "host by host": Place.of_lab(lab, world),
@@ -69,6 +70,7 @@ def run(*, quick: bool) -> Report:
         {"repeats": repeats, "seconds each": seconds, "rate": "1 Gbit/s"},
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: sent by a host per byte of the tensor",
     )
+    report.fills[""] = fill
     least = 2 * (HOSTS - 1) / HOSTS
     # Most that a ring could lose to it, if links decided alone: what it carries over what the formula says.
     for words, most in (("host by host", 2 * (world - 1) / world / least), ("in turn", 3.5)):

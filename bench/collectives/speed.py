@@ -5,6 +5,7 @@ Judged against Gloo: algorithm bandwidth and processor time of 64 MB, the median
 
 from __future__ import annotations
 
+from bench.collectives import mpi
 from bench.collectives.compare import KIB, MIB, Comparison, alternate
 from bench.collectives.world import DLCP, DLCP_UNAUTHENTICATED, GLOO, Place, Ranks
 from bench.report import Report
@@ -19,12 +20,19 @@ BACKENDS = (GLOO, DLCP, DLCP_UNAUTHENTICATED)
 def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -> Report:
     """The report of one network without limits; `places` by their words in it."""
     repeats, seconds = (1, 1.0) if quick else (5, 2.0)
-    found = alternate(Comparison(), ranks, places, BACKENDS, [SMALL, LARGE], repeats=repeats, seconds=seconds)
+    is_one_host = all(place.interface == "lo" for place in places.values())
+    why_not = mpi.missing() if is_one_host else "not on one host"
+    backends = BACKENDS if why_not else (*BACKENDS, mpi.TCP)
+    sizes = [*mpi.SIZES, LARGE] if is_one_host else [SMALL, LARGE]
+    found = alternate(Comparison(), ranks, places, backends, sizes, repeats=repeats, seconds=seconds)
+    title = (
+        "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor"
+    )
     report = found.report(
         name,
         {"repeats": repeats, "seconds each": seconds},
-        "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
-        own_wire=all(place.interface != "lo" for place in places.values()),
+        f"{title}; {why_not}" if is_one_host and why_not else title,
+        own_wire=not is_one_host,
     )
     for words, place in places.items():
         found.judge_speed(report, DLCP, words, LARGE, FASTER)
@@ -33,4 +41,6 @@ def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -
         report.at_least(FASTER_UNAUTHENTICATED, f"{words}, 64 MB: bandwidth, {other.label} / Gloo", faster)
         quicker = found.ratio(GLOO, DLCP, words, SMALL, lambda sample: sample.time_s(50))
         report.at_least(QUICKER[place.world], f"{words}, 4 KB: p50, Gloo / dlcp", quicker)
+        if mpi.TCP in backends:
+            found.note_mpi(report, DLCP, mpi.TCP, words)
     return report

@@ -8,9 +8,10 @@ one rate; what a ring must carry across a host's link is the bound, as in limite
 from __future__ import annotations
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate
-from bench.collectives.limited_link import PAYLOAD_BYTES
+from bench.collectives.limited_link import utilisation
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Report
+from dlcp.lab import tcp_fill
 from dlcp.lab.counts import shares, total
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import INTERFACE
@@ -23,19 +24,14 @@ NEEDS_PROGRAMS = False
 RATE_BPS = 100_000_000
 FABRIC = Fabric(leaves=2, spines=2, hosts_per_leaf=2, host_rate_bps=RATE_BPS, fabric_rate_bps=RATE_BPS)
 SIZES = [4 * KIB, 256 * KIB, 4 * MIB]
-_FRAME_BYTES = 1500 + 14 + 24  # with preamble, checksum and gap, which the software switch's rates count
-
-
-def utilisation(backend: Backend, world: int, sample: Sample) -> float:
-    """The share of a host's link that what must cross it takes, headers counted, in the time that it took."""
-    needed = sample.nbytes * 2 * (world - 1) / world * _FRAME_BYTES / PAYLOAD_BYTES[backend.name]
-    return 8 * needed / (RATE_BPS * sample.time_s(50))
+_ETHERNET_BYTES = 14 + 24  # with preamble, checksum and gap, which the software switch's rates count
 
 
 def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 2.0) if quick else (5, 4.0)
     words = f"leaf-spine, {FABRIC.hosts} ranks"
     with Ranks() as ranks, SwitchedLab(FABRIC) as bed:
+        fill = tcp_fill.measure(bed, 0, FABRIC.hosts - 1)
         hosts = range(FABRIC.hosts)
         # Racks in turn, so that each step of a ring crosses the spines.
         order = sorted(hosts, key=lambda host: (host % FABRIC.hosts_per_leaf, host))
@@ -49,13 +45,14 @@ def run(*, quick: bool) -> Report:
         {"rate": "100 Mbit/s", "repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest)",
     )
+    report.fills[""] = fill
     table = report.table(
         "share of a host's link, headers counted", ["", *(f"{size // KIB} KiB" for size in SIZES)]
     )
     for backend in (GLOO, DLCP):
 
         def useful(sample: Sample, backend: Backend = backend) -> float:
-            return utilisation(backend, FABRIC.hosts, sample)
+            return utilisation(backend, FABRIC.hosts, sample, RATE_BPS, _ETHERNET_BYTES)
 
         table.add(backend.label, *(found.figure(backend, words, size, useful) for size in SIZES))
     faster = found.ratio(GLOO, DLCP, words, SIZES[-1], lambda sample: sample.time_s(50))

@@ -168,7 +168,10 @@ class Network(namespaces.Nodes):
 
     def shape(self, node: str, interface: str, rate_bps: int, queue_bytes: int) -> None:
         """One queue, first in first out, at a rate."""
-        # A millisecond's worth, or a few frames: what a card takes from its ring at once.
+        # A millisecond's worth, or a few frames. One TCP stream filled 98.3 % and more of such links from 50 to 200
+        # Mbit/s through any kind of switch, on two busy cores. At 1 Gbit/s it was 99.9 % without a policy; through
+        # switches with one 57 to 99, as processors were free. That is not the bucket's: one twice as large changed
+        # nothing at the software switch, and at the kernel's the policy dropped the longer bursts.
         burst_bytes = max(4 * (self.fabric.mtu + 14), rate_bps // 8000)
         shape(self.namespace(node), interface, rate_bps, burst_bytes, queue_bytes)
 

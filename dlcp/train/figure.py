@@ -92,7 +92,8 @@ def _head(figure: Figure, record: Record, height: float) -> None:
         else "Training without loss"
     )
     _say(figure, 0.04, 1 - 0.42 / height, title, 19, fontweight="bold")
-    words = f"{record.world_size} ranks, data-parallel  ·  {record.network}"
+    # What TCP fills of the links stands in the table and on the page; here a fabric's words fill the line.
+    words = f"{record.world_size} ranks, data-parallel  ·  {record.network.partition('; TCP ')[0]}"
     _say(figure, 0.04, 1 - 0.78 / height, words, 10.5, color=SOFT)
 
 

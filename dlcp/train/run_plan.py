@@ -84,12 +84,12 @@ def run_plan(plan: Plan, record: Record, view: View) -> None:
     """
     start_s = time.monotonic()
     plan.output.mkdir(parents=True, exist_ok=True)
-    view.begin(record, plan)
     with (
         tempfile.TemporaryDirectory(prefix="data-", dir=plan.output) as folder,
-        _network(plan) as network,
+        _network(plan, record) as network,
         _ranks(plan, network) as ranks,
     ):
+        view.begin(record, plan)
         # While the ranks import torch.
         data = {model: prepare(model, Path(folder)) for model in plan.models}
         for run in plan.runs:
@@ -220,17 +220,20 @@ def _ranks(plan: Plan, network: _Loopback) -> Ranks:
 
 
 @contextlib.contextmanager
-def _network(plan: Plan) -> Iterator[_Loopback]:
+def _network(plan: Plan, record: Record) -> Iterator[_Loopback]:
+    """The plan's network. What a plain TCP stream makes of a lab's links goes into the record: Gloo uses TCP."""
     links, world_size = plan.links, plan.world_size
     if links is None:
         yield _Loopback()
         return
     from dlcp.lab import Lab, LabError
     from dlcp.lab.switched_lab import SwitchedLab
+    from dlcp.lab.tcp_fill import measure
 
     try:
         if isinstance(links, Links) and plan.exchanges:
             with open_lab(plan, links) as opened:
+                record.network += f"; {measure(opened)}"
                 kind: Any = _AtHub if isinstance(opened, Lab) else _InFabric
                 network: _InLab = kind(opened, world_size, plan.hosts)
                 with open_exchanges(plan, opened, network.host_of, plan.output / "logs") as exchanges:
@@ -238,9 +241,11 @@ def _network(plan: Plan) -> Iterator[_Loopback]:
                     yield network
         elif isinstance(links, Links):
             with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
+                record.network += f"; {measure(lab)}"
                 yield _AtHub(lab, world_size)
         else:
             with SwitchedLab(links) as switched:
+                record.network += f"; {measure(switched)}"
                 yield _InFabric(switched, world_size)
     except LabError as error:
         raise TrainError(f"the network lab: {error}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.collectives import limited_link
+from bench.collectives import limited_link, mpi
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, kernel_counters
 from bench.collectives.world import DLCP, GLOO, Place
@@ -62,10 +62,26 @@ def test_wrong_results_are_said_loudly() -> None:
 def test_utilisation_of_a_link_that_is_full() -> None:
     # 64 MB between two ranks cross once each way: 46 348 datagrams' worth of 1448 bytes, 1514 on the link.
     needed_s = 8 * 64 * MIB * 1514 / 1448 / 1e9
-    assert limited_link.utilisation(GLOO, 2, 64 * MIB, needed_s) == pytest.approx(1.0)
+    sample = Sample(64 * MIB, [timing([needed_s])])
+    assert limited_link.utilisation(GLOO, 2, sample, 10**9) == pytest.approx(1.0)
     # Of four ranks in a ring, half as much again.
-    assert limited_link.utilisation(GLOO, 4, 64 * MIB, needed_s) == pytest.approx(1.5)
-    assert limited_link.PAYLOAD_BYTES["dlcp"] + limited_link.OWN_BYTES == 1472
+    assert limited_link.utilisation(GLOO, 4, sample, 10**9) == pytest.approx(1.5)
+
+
+def test_headers_of_dlcp_are_those_that_its_engine_counted() -> None:
+    # Ten packets of 1392 bytes with a short header and a tag, 48, below 42 of Ethernet, IP and UDP.
+    counted = {"data_packets_sent": 10, "data_bytes_sent": 13920, "header_bytes_sent": 480}
+    sample = Sample(MIB, [timing([8 * MIB / 1e9], **counted)])
+    assert limited_link.utilisation(DLCP, 2, sample, 10**9) == pytest.approx(1482 / 1392)
+    assert sample.header_share == 48 / 1440
+
+
+@pytest.mark.skipif((why_not := mpi.missing()) is not None, reason=why_not or "")
+def test_ranks_of_open_mpi_sum_what_they_time() -> None:
+    for backend in (mpi.SHM, mpi.TCP):
+        timings = mpi.time_all_reduce(backend, 2, [4 * KIB, 64 * KIB], 0.0, 2000)
+        assert [[one.nbytes for one in rank] for rank in timings] == [[4 * KIB, 64 * KIB]] * 2
+        assert all(len(one.times_s) == 5 and one.wrong == 0 for rank in timings for one in rank)
 
 
 def test_sizes_as_people_write_them() -> None:

@@ -28,7 +28,7 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
         ],
         (TROUBLE, IMPATIENT.label): [world([0.1] * 50), world([0.1] * 50)],
     }
-    report = judge(found, {})
+    report = judge(found, {}, {})
     bars = {bar.what: bar.figure for bar in report.bars}
     assert bars[f"{TROUBLE}: p50, Gloo / dlcp"].low == 2.0
     assert round(bars[f"{TROUBLE}: p50, Gloo / dlcp"].high, 9) == 3.0
@@ -48,4 +48,6 @@ def test_ranks_that_end_apart_are_said_loudly() -> None:
         (TROUBLE, backend.label): [world([0.1, 0.1], digests="ab" if backend is BOUNDED else "aa")]
         for backend in BACKENDS
     }
-    assert judge(found, {}).notes == [f"WRONG: {TROUBLE}, dlcp bounded: ranks ended with different weights"]
+    assert judge(found, {}, {}).notes == [
+        f"WRONG: {TROUBLE}, dlcp bounded: ranks ended with different weights"
+    ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bench.gradient_lab import Account, Steps
 from bench.switched_fabric import BACKENDS, BOUNDED, POLICIES, Dropped, judge
+from dlcp.lab.tcp_fill import TcpFill
 
 ACCOUNT = Account(sent_bytes=1000, abandoned_bytes=10, residual_bytes=0)
 
@@ -31,7 +32,7 @@ def drops(critical: int) -> dict[tuple[str, str], list[Dropped]]:
 
 
 def test_policy_that_halves_steps_meets_its_bars() -> None:
-    report = judge(accounts({"policy": 0.1, "FIFO": 0.2}), drops(0), {})
+    report = judge(accounts({"policy": 0.1, "FIFO": 0.2}), drops(0), {}, TcpFill(1.0, "cubic"))
     assert [bar.met for bar in report.bars] == [True, True, True]
     assert report.bars[0].figure.median == 2
     assert "p50, FIFO / policy, Gloo: 2.00" in report.notes
@@ -40,7 +41,7 @@ def test_policy_that_halves_steps_meets_its_bars() -> None:
 
 
 def test_policy_that_loses_critical_packets_or_time_is_told() -> None:
-    report = judge(accounts({"policy": 0.2, "FIFO": 0.1}), drops(1), {})
+    report = judge(accounts({"policy": 0.2, "FIFO": 0.1}), drops(1), {}, TcpFill(1.0, "cubic"))
     assert [bar.met for bar in report.bars] == [False, False, False]
 
 
@@ -48,5 +49,5 @@ def test_ranks_that_differ_are_wrong() -> None:
     found = accounts({"policy": 0.1, "FIFO": 0.2})
     ranks = found["FIFO", "dlcp"][0]
     found["FIFO", "dlcp"] = [[*ranks[:2], replace(ranks[2], digest="other")], ranks]
-    report = judge(found, drops(0), {})
+    report = judge(found, drops(0), {}, TcpFill(1.0, "cubic"))
     assert "WRONG: FIFO, dlcp: ranks ended with different weights" in report.notes

@@ -75,7 +75,7 @@ def ranks(times_s: list[float], losses: list[float], *, digests: str = "aa") -> 
 
 def judged(found: Found) -> Report:
     dense = [ranks([0.1] * STEPS, [3.5, 3.2, 3.0, 2.0])[0]]
-    return judge(found, dense, {"steps": STEPS})
+    return judge(found, dense, {"steps": STEPS}, {})
 
 
 def world(step_s: float, neighbour_bps: float, *, digests: str = "aa") -> list[Run]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.lab import Lab, LabError, Link, Loss, missing
+from dlcp.lab import Lab, LabError, Link, Loss, missing, tcp_fill
 from dlcp.lab.namespaces import INTERFACE, each
 from dlcp.lab.netlab import HUB
 
@@ -191,3 +191,10 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Lab(loss=Loss(0.1), offload=True)
     with Lab() as lab, pytest.raises(ValueError, match="hosts is 2"):
         lab.set_link(0, up=False)
+
+
+def test_one_tcp_stream_is_measured_against_the_links_rate() -> None:
+    with Lab(rate_bps=5 * 10**7) as lab:
+        fill = tcp_fill.measure(lab)
+    assert fill.congestion == "cubic"  # whatever the host defaults to
+    assert 0 < fill.share < 1.05
