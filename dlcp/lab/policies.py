@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from dlcp.switch import Policy
 
 
-def usual(rate_bps: int, ports: int = 1) -> Policy:
+def usual(rate_bps: int, ports: int = 1, path_choice: str = "adaptive") -> Policy:
     """What `dlcp switch policy` gives for links of this rate; those slower than it knows are taken for 1 Mbit/s."""
     from dlcp.switch.starting_policy import starting_policy
 
-    return starting_policy(max(rate_bps, 10**6), ports=ports)
+    return starting_policy(max(rate_bps, 10**6), ports=ports, path_choice=path_choice)
 
 
 def fifo(rate_bps: int) -> Policy:
@@ -39,7 +39,8 @@ def load(fabric: Fabric) -> Policy:
     if fabric.policy is not None:
         return read(fabric.policy)
     ports = max(len(fabric.ports(switch)) for switch in fabric.switch_names)
-    return usual(min(link.rate_bps for link in fabric.each_link()), ports)
+    choice = "path_id" if fabric.switch == "kernel" else "adaptive"  # routes hash
+    return usual(min(link.rate_bps for link in fabric.each_link()), ports, choice)
 
 
 def read(path: Path) -> Policy:

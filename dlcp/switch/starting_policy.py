@@ -15,6 +15,9 @@ grows, senders slow down before the least important gradients make room. Made to
 again beyond the budget, and leave links idle (docs/studies/simulator/honest.md). Where a switch can mark or drop only,
 droppable packets without ECN are dropped above nine eighths of the share (a switch that trims never gets there).
 
+Switches choose a path for each packet where they can (`path_choice = "adaptive"`): then hosts may send long runs over few
+paths, which costs them least, and the network no more (docs/studies/simulator/honest.md).
+
 Without trimming, critical packets are dropped above the share, and droppable ones from half of it on, all of them above
 three quarters, so that critical ones find room.
 """
@@ -62,6 +65,7 @@ def starting_policy(
     separate: bool = False,
     name: str = "start",
     ports: int = PORTS,
+    path_choice: str = "adaptive",
 ) -> Policy:
     """The policy for links of this rate. SettingsError: something is out of range.
 
@@ -98,6 +102,7 @@ def starting_policy(
     return Policy(
         name,
         (*data, TrafficClass(CONTROL_CLASS, "control", values)),
+        path_choice,
         foreign_class=FOREIGN_CLASS,
         shared_bytes=min(share * max(ports, LEAST_PORTS), MAX_BYTES),
         shared_alpha_log2=SHARED_ALPHA_LOG2,

@@ -95,9 +95,20 @@ class SettingsFields:
     dscp: tuple[int, ...] = (0, 8, 16, 24, 32, 40, 48, 56)
     """DSCP of each traffic class, control last. Accepted: 8 integers from 0 to 63, one per traffic class."""
     paths: int | None = None
-    """Source ports to spray packets over; auto: 8, and 1 on loopback. Accepted: an integer from 1 to 64, or auto."""
-    run_packets: int = 16
-    """Packets of one path in a row; 1 sprays packet by packet. Accepted: an integer from 1 to 1 024."""
+    """Source ports to spray packets over, at most; auto: 64, and 1 on loopback. Runs of many packets use eight.
+    Accepted: an integer from 1 to 64, or auto.
+    """
+    run_packets: int | None = None
+    """Packets of one path in a row, at most: as many while the network shows no queue. auto: what the driver passes
+    on in one piece, which is 64 KB in the kernel and a packet below it. Accepted: an integer from 1 to 1 024, or
+    auto.
+    """
+    min_run_packets: int = 1
+    """Packets of one path in a row while the network shows a queue. Accepted: an integer from 1 to 1 024."""
+    switches_spray: str = "auto"
+    """Whether switches choose a path for each packet, so that long runs cost the network nothing; auto: seen by
+    packets of a run that overtake each other. Accepted: one of auto, no, yes.
+    """
 
     # ---- congestion control ----
     line_rate_bps: int = 0

@@ -11,9 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "engine/prefetch.hpp"
+#include "engine/run_length.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -41,8 +43,15 @@ public:
         if (lane >= lanes_.size()) lanes_.resize(lane + 1);
         Lane& own = lanes_[lane];
         if (own.at != never) jitter_ += (std::abs(relative - own.latest) - jitter_) / 16;
-        own = {now, relative};
+        own.at = now;
+        own.latest = static_cast<std::int32_t>(relative);
         return {relative - std::min(least_, least_before_)};
+    }
+    // The same packet's place among those that left over its path.
+    void note_order(std::size_t lane, std::uint64_t number, Sprayed& sprayed) {
+        const std::uint32_t before = std::exchange(lanes_[lane].number, static_cast<std::uint32_t>(number));
+        if (before + 1 == lanes_[lane].number) sprayed.on_pair(false);
+        if (before - 1 == lanes_[lane].number) sprayed.on_pair(true);
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
     std::uint32_t take_median() {
@@ -65,8 +74,8 @@ public:
         for (std::size_t i = first; i < std::min(first + count, lanes_.size()); ++i) {
             const Lane& lane = lanes_[i];
             if (lane.at == never || now - lane.at > memory) continue;
-            most = std::max(most, lane.latest);
-            low = std::min(low, lane.latest);
+            most = std::max<std::int64_t>(most, lane.latest);
+            low = std::min<std::int64_t>(low, lane.latest);
         }
         return {most - relative + (most - low) / 4 + 2 * jitter_};
     }
@@ -83,7 +92,8 @@ private:
     static constexpr Time never{INT64_MIN};
     struct Lane {
         Time at = never;
-        std::int64_t latest = 0;
+        std::int32_t latest = 0;
+        std::uint32_t number = 0;  // of the last packet; its low bits
     };
     // How long the smallest delay is remembered; at most twice this. Clocks drift apart by some 50 us/s.
     static constexpr Duration least_epoch = seconds(5);
@@ -112,7 +122,7 @@ private:
         least_ -= by;
         least_before_ -= by;
         for (std::size_t i = 0; i < count_; ++i) samples_[i] -= by;
-        for (Lane& lane : lanes_) lane.latest -= by;
+        for (Lane& lane : lanes_) lane.latest -= static_cast<std::int32_t>(by);
     }
 
     std::array<std::int64_t, 32> samples_{};

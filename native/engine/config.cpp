@@ -93,6 +93,7 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, DLCP_CHANNEL_PACKET_BYTES_MAX);
     complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, most);
 
+    complaint.in_range("min_run_packets", min_run_packets, 1, run_packets);
     complaint.in_range("min_rto", min_rto, nanoseconds(1), max_rto);
     complaint.in_range("peer_timeout", peer_timeout, min_rto, seconds(24 * 3600));
 

@@ -10,6 +10,7 @@
 
 #include "engine/congestion/controllers.hpp"
 #include "engine/protection.hpp"
+#include "engine/run_length.hpp"
 #include "engine/setting.hpp"
 #include "engine/units.hpp"
 
@@ -32,8 +33,11 @@ struct EndpointConfig {
 
     std::uint16_t max_datagram_bytes = 1472;  // 576 to 9152: UDP payload; the handshake lowers it to the path
 
-    std::uint16_t paths = 8;
-    std::uint16_t run_packets = 16;
+    std::uint16_t paths = 64;
+    // Bounds of runs; what one super-packet holds is a bound as well (run_length.hpp).
+    std::uint16_t run_packets = 64;
+    std::uint16_t min_run_packets = 1;
+    SwitchesSpray switches_spray{};
 
     CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, window, is the default
     // 1 ms: with a kernel stack and shared cores, scheduling alone delays packets by this much. A simulator of 100
@@ -78,10 +82,23 @@ inline constexpr double tebibyte = 1099511627776.0;
 // How the engine sends and receives. The simulator's hosts have these settings too.
 inline constexpr SettingRow<EndpointConfig> protocol_settings[] = {
     setting_row<&EndpointConfig::paths>({SettingSection::spraying, "paths", accept::integer(1, 64),
-                                         "Source ports to spray packets over; auto: 8, and 1 on loopback.",
+                                         "Source ports to spray packets over, at most; auto: 64, and 1 on "
+                                         "loopback. Runs of many packets use eight.",
                                          "auto"}),
-    setting_row<&EndpointConfig::run_packets>({SettingSection::spraying, "run_packets", accept::integer(1, 1024),
-                                               "Packets of one path in a row; 1 sprays packet by packet."}),
+    setting_row<&EndpointConfig::run_packets>(
+        {SettingSection::spraying, "run_packets", accept::integer(1, 1024),
+         "Packets of one path in a row, at most: as many while the network shows no queue. auto: what the driver "
+         "passes "
+         "on in one piece, which is 64 KB in the kernel and a packet below it.",
+         "auto"}),
+    setting_row<&EndpointConfig::min_run_packets>(
+        {SettingSection::spraying, "min_run_packets", accept::integer(1, 1024),
+         "Packets of one path in a row while the network shows a queue."}),
+    setting_row<&EndpointConfig::switches_spray>({SettingSection::spraying, "switches_spray",
+                                                  accept::one_of("auto, no, yes"),
+                                                  "Whether switches choose a path for each packet, so that long "
+                                                  "runs cost the network nothing; auto: seen by "
+                                                  "packets of a run that overtake each other."}),
     setting_row<&EndpointConfig::congestion>(
         {SettingSection::congestion, "congestion", accept::one_of(congestion_names), congestion_summaries}),
     setting_row<&EndpointConfig::target_delay>({SettingSection::congestion, "target_delay_s", accept::above(0, 10),

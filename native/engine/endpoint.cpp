@@ -23,6 +23,7 @@ constexpr Bytes grant_quantum{64 * 1024};
 
 Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time)
     : config_(config),
+      sprayed_(config.switches_spray),
       random_(seed),
       grants_(config.line_rate, grant_quantum),
       turns_(congestion_controllers[static_cast<std::size_t>(config.congestion)].gives_turns, config.line_rate,

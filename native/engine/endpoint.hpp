@@ -417,6 +417,8 @@ private:
 
     EndpointConfig config_;
     Counters counters_;
+    SendRate send_rate_;
+    Sprayed sprayed_;  // what the network does with this endpoint's peers' packets, and so with its own
     std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
     Random random_;
     bool closed_ = false;

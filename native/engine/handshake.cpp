@@ -27,6 +27,8 @@ constexpr std::uint32_t largest_attempts = 2;
 // Half around the earth in glass and back, and as much for detours: no hello is answered later.
 constexpr Duration longest_plausible = milliseconds(400);
 
+// Within a peer's time-out so many ladders leave at least: at 30 % loss half of them are in vain.
+constexpr std::int64_t least_ladders = 20;
 // A ladder is followed by a longer pause, so that the hellos of many peers do not fill a slow link and delay themselves.
 constexpr std::int64_t hello_bytes_per_interval = 4096;
 
@@ -109,6 +111,12 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     sender.last_progress = now;
     sender.lane_acked_end.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
     sender.paths.reset(private_channel ? 1 : config_.paths);
+    sender.run_length = private_channel
+                            ? RunLength(config_.run_packets, config_.run_packets, true)
+                            : RunLength(config_.min_run_packets,
+                                        std::min<std::uint32_t>(config_.run_packets,
+                                                                RunLength::longest_bytes / peer.datagram_bytes),
+                                        sprayed_.yes());
     if (private_channel)
         use_channel(peer);
     else
@@ -389,8 +397,8 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     for (std::uint32_t rung = 0; hello_size(peer, rung) != 0; ++rung) all_bytes += hello_size(peer, rung);
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
     const Duration interval = std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
-    handshake.at =
-        now + std::max(interval, std::min(interval * (all_bytes / hello_bytes_per_interval), longest_plausible));
+    handshake.at = now + std::max(interval, std::min({interval * (all_bytes / hello_bytes_per_interval),
+                                                      longest_plausible, config_.peer_timeout / least_ladders}));
     arm(peer);
     return true;
 }

@@ -49,7 +49,7 @@ void PathSet::reset(std::uint16_t paths) {
     news_ = 0;
 }
 
-PathSet::Choice PathSet::choose(Time now, Duration round_trip, bool repairs) {
+PathSet::Choice PathSet::choose(Time now, Duration round_trip, std::size_t among, bool repairs) {
     const std::size_t count = paths_.size();
     if (count == 1) return {0, false};
     repairs = repairs && has_doubtful() && has_proven();
@@ -66,8 +66,9 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip, bool repairs) {
     // Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in each round every path earns its weight, and a
     // packet costs the greatest weight. This takes a few steps per packet, and picks no path twice in a row while
     // others are up.
+    const std::size_t end = repairs ? count : end_of_first_up(among);
     for (;;) {
-        turn_ = turn_ + 1 < count ? turn_ + 1 : 0;
+        turn_ = turn_ + 1 < end ? turn_ + 1 : 0;
         savings_[turn_] += weights_[turn_];
         if (savings_[turn_] < price_) continue;
         if (repairs && !proven(static_cast<std::uint16_t>(turn_))) {
@@ -77,6 +78,14 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip, bool repairs) {
         savings_[turn_] -= price_;
         return {static_cast<std::uint16_t>(turn_), false};
     }
+}
+
+// One past the last of the first `among` paths that are up.
+std::size_t PathSet::end_of_first_up(std::size_t among) const {
+    if (downs_ == 0 || among >= paths_.size()) return std::min(among, paths_.size());
+    std::size_t end = 0;
+    for (std::size_t up = 0; end < paths_.size() && up < among; ++end) up += paths_[end].up;
+    return end;
 }
 
 std::uint16_t PathSet::any_up(std::uint64_t chance) const {

@@ -32,9 +32,10 @@ public:
 
     void reset(std::uint16_t paths);
 
-    // The path for the next run. `round_trip` paces the trials of paths that are down. `repairs`: of blocks that were lost
-    // before; while some paths are doubtful, on one that is proven, if there is one, and no trial.
-    Choice choose(Time now, Duration round_trip, bool repairs = false);
+    // The path for the next run, one of the first `among` that are up. `round_trip` paces the trials of paths that are
+    // down. `repairs`: of blocks that were lost before; while some paths are doubtful, on one of all that is proven, if
+    // there is one, and no trial.
+    Choice choose(Time now, Duration round_trip, std::size_t among, bool repairs = false);
     // The last packet whose fate is known was lost.
     bool doubtful(std::uint16_t path) const { return paths_[path].lost_in_a_row > 0; }
     // Up, and the last packet whose fate is known came through, whole or trimmed.
@@ -99,6 +100,7 @@ private:
     void weigh(std::uint16_t index);
     void set_weight(std::uint16_t index, std::int32_t weight);
     std::uint32_t ups() const;
+    std::size_t end_of_first_up(std::size_t among) const;
     bool has_doubtful() const;
     bool has_proven() const;
 

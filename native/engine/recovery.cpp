@@ -220,10 +220,17 @@ void Endpoint::judge_paths(Time now, Peer& peer) {
                     .value = change.path});
 }
 
-// Passes the account to congestion control, and sets the pacer by its answer.
+// Passes the account to congestion control and to the length of runs, and sets the pacer by their answers.
 void Endpoint::report(Peer& peer, const AckSample& sample) {
     SenderState& sender = peer.session->sender;
     sender.congestion->on_ack(sample);
+    const bool fills_window = 2 * sample.in_flight.value > sender.window(peer.datagram_bytes).value;
+    sender.run_length.on_ack({.acked_packets = sample.acked_packets,
+                              .queue = sample.ce_packets > 0 || sample.trimmed,
+                              .limited = fills_window || !sender.has_queued(),
+                              .round_over = sample.round_over,
+                              .sprayed = sprayed_.yes(),
+                              .packets_needed = send_rate_.bytes_in_run_time() / peer.datagram_bytes});
     pace(sample.now, peer, std::min(peer.rtt.smoothed(), peer.rtt.latest()));
 }
 
@@ -233,7 +240,7 @@ void Endpoint::pace(Time now, Peer& peer, Duration rtt) {
     // the smoothed one: while a long queue drains, the smoothed one lags, and a sender paced by it would measure so
     // rarely that the lag persists.
     sender.pacer.set(now, sender.congestion->pacing_rate(rtt),
-                     Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2},
+                     Bytes{std::uint64_t{peer.datagram_bytes} * sender.run_length.packets() * 2},
                      config_.timer_granularity);
 }
 

@@ -15,6 +15,7 @@
 #include "engine/outgoing_message.hpp"
 #include "engine/pacer.hpp"
 #include "engine/path_set.hpp"
+#include "engine/run_length.hpp"
 #include "engine/send_queue.hpp"
 #include "engine/sent_ring.hpp"
 #include "engine/size_search.hpp"
@@ -75,6 +76,7 @@ struct SenderState {
     Bytes granted{0};
     // Total bytes that this endpoint has asked the peer to grant (demand frames); only grows.
     Bytes demanded{0};
+    RunLength run_length;
     // The run under way: its path, and how many packets are left of it. 0: the next packet starts a run.
     std::uint16_t run_path = 0;
     std::uint16_t run_left = 0;

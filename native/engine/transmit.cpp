@@ -122,9 +122,10 @@ bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
     }
     run.allowed = std::min(run.allowed, pace);
     if (sender.run_left == 0 || (repairs && sender.paths.doubtful(sender.run_path))) {
-        const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed(), repairs);
+        const PathSet::Choice choice =
+            sender.paths.choose(run.now, peer.rtt.smoothed(), sender.run_length.paths(config_.paths), repairs);
         sender.run_path = choice.path;
-        sender.run_left = choice.single ? 1 : config_.run_packets;
+        sender.run_left = choice.single ? 1 : sender.run_length.next_run();
     }
     return true;
 }
@@ -252,6 +253,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     sender.sent_total += Bytes{run.bytes};
     sender.unrequested_bytes += run.bytes;
     turns_.sent(run.bytes);
+    send_rate_.on_sent(run.now, run.bytes);
     sender.pacer.on_sent(run.now, {run.bytes - run.saved});
     counters_.data_packets_sent += run.size;
 

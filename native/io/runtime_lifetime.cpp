@@ -59,6 +59,8 @@ EndpointConfig Runtime::configure() {
     // Spraying is for networks with several paths; loopback has one, and long runs cost less there.
     const bool choose_paths = options_.engine.paths == 0;
     if (choose_paths) options_.engine.paths = EndpointConfig().paths;
+    const bool choose_runs = options_.engine.run_packets == 0;
+    if (choose_runs) options_.engine.run_packets = EndpointConfig().run_packets;
     EndpointConfig config = options_.engine;
     // Before the driver: a mistake in the settings should not need a free port to be found.
     if (options_.max_datagram_bytes != 0) {
@@ -71,6 +73,7 @@ EndpointConfig Runtime::configure() {
     if (capabilities_.is_loopback == 0 && !options_.engine.job_key && !options_.allow_unauthenticated)
         throw unauthenticated_refusal(options_.bind_host);
     if (choose_paths && capabilities_.is_loopback) config.paths = 1;
+    if (choose_runs && !capabilities_.wants_runs) config.run_packets = config.min_run_packets;
     config.max_datagram_bytes = static_cast<std::uint16_t>(
         std::min({capabilities_.max_datagram_bytes, datagram_bytes_max,
                   options_.max_datagram_bytes != 0 ? options_.max_datagram_bytes : UINT32_MAX}));

@@ -120,6 +120,8 @@ public:
     const Recorder& recorder() const { return recorder_; }
 
     std::uint64_t packets_unroutable() const;
+    // Packets in a row over one path save the hosts' processors time.
+    bool hosts_want_runs() const { return processors_ != nullptr && processors_->costs().message_ps > 0; }
     // Packets that found no room at hosts whose processors were behind.
     std::uint64_t packets_dropped_at_hosts() const {
         return processors_ == nullptr ? 0 : processors_->packets_dropped();

@@ -21,7 +21,7 @@ COSTS = {
 }
 """By `Scenario.hosts`."""
 
-SPRAYING = "packet by packet over as many paths as UET and NDP use"
+RUNS = "by what packets cost, single ones where longer runs save nothing, as below the kernel"
 CLOCK = "simulated timers are never late"
 PACKETS = "packets as others have them, those of jumbo frames"
 FABRIC = "set to the fabric, as a deployer would"
@@ -29,8 +29,7 @@ MEMORY = "without these bounds: the application has asked for all that comes"
 PAYLOAD = "payload is counted, not carried"
 FLOWS = "flows are received when they are announced"
 REASONS: Mapping[str, str] = {
-    "paths": SPRAYING,
-    "run_packets": SPRAYING,
+    "run_packets": RUNS,
     "timer_granularity_s": CLOCK,
     "max_datagram_bytes": PACKETS,
     **dict.fromkeys(("target_delay_s", "initial_rtt_s", "min_rto_s", "max_ack_delay_s"), FABRIC),
@@ -67,7 +66,7 @@ def host_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
     if hosts is None:
         return
     yield f"hosts: {hosts}, {COSTS.get(hosts, '')}"
-    groups: dict[str, list[str]] = {"": [], FABRIC: [], MEMORY: []}
+    groups: dict[str, list[str]] = {"": [], FABRIC: [], RUNS: [], MEMORY: []}
     for name, (simulated, shipped) in (metadata.get("beside_shipped") or {}).items():
         reason = REASONS.get(name)
         if reason == MEMORY or simulated is None:

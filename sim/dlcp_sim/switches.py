@@ -157,7 +157,7 @@ def dlcp(
     drop_full_bytes: int | None = None,
     port_bytes: int | None = None,
     trim: bool = True,
-    path_choice: str = "path_id",
+    path_choice: str = "adaptive",
 ) -> Policy:
     """Per class, droppable packets make room before critical ones do; the least important of them first.
 

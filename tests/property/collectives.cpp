@@ -14,8 +14,11 @@ namespace dlcp::test {
 EndpointConfig random_config(Dice& dice) {
     EndpointConfig config;
     config.max_datagram_bytes = dice.pick<std::uint16_t>({576, 600, 1000, 1472, 1472, 1472, 8972});
-    config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
+    config.paths = dice.pick<std::uint16_t>({1, 2, 3, 4, 5, 6, 7, 8, 16, 64});
     config.run_packets = dice.pick<std::uint16_t>({1, 4, 16, 64});
+    config.min_run_packets = dice.pick<std::uint16_t>({1, 1, config.run_packets});
+    config.switches_spray =
+        dice.pick<SwitchesSpray>({SwitchesSpray::automatic, SwitchesSpray::no, SwitchesSpray::yes});
     config.congestion = dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
                                    congestion_algorithm("line_rate"), congestion_algorithm("credit"),
                                    congestion_algorithm("auto")});

@@ -118,7 +118,7 @@ def test_a_result_says_which_hosts_it_holds_for() -> None:
     result = run(ds.Dlcp(paths=3, min_rto_s=1.5e-3), "sockets")
     head = result.summary().partition("\n\n")[0]
     assert "\nhosts: sockets, packets cost them" in head
-    assert "paths 3 (8)" in " ".join(head.split())
+    assert "paths 3 (64)" in " ".join(head.split())
     assert "min_rto_s 0.0015 (0.0002)" in " ".join(head.split())
     assert ds.Result.from_bytes(result.to_bytes()).summary() == result.summary()
 

@@ -44,7 +44,7 @@ def test_precedence_is_argument_environment_file_default(config: Any) -> None:
         "DLCP_PORT": "7002",
     }
     settings = Settings.load(environ=environ, paths=4)
-    assert (settings.paths, settings.port, settings.job, settings.run_packets) == (4, 7002, 5, 16)
+    assert (settings.paths, settings.port, settings.job, settings.run_packets) == (4, 7002, 5, None)
 
 
 def test_environment_reads_every_type() -> None:
@@ -113,7 +113,7 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_EAL": "-a"}, "did you mean DLCP_EAL_ARGUMENTS?"),
         ({"DLCP_PATHS": "many"}, "DLCP_PATHS is 'many'; accepted: an integer from 1 to 64"),
         ({"DLCP_PATHS": "65"}, "DLCP_PATHS is 65; accepted: an integer from 1 to 64"),
-        ({"DLCP_RUN_PACKETS": ""}, "DLCP_RUN_PACKETS is ''; accepted"),
+        ({"DLCP_MIN_RUN_PACKETS": ""}, "DLCP_MIN_RUN_PACKETS is ''; accepted"),
         ({"DLCP_ENCRYPT": "maybe"}, "DLCP_ENCRYPT is 'maybe'; accepted: true or false"),
         ({"DLCP_PEER_TIMEOUT_S": "nan"}, "DLCP_PEER_TIMEOUT_S is nan; accepted"),
         ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of window, line_rate, credit"),

@@ -43,7 +43,7 @@ namespace {
 // Those of the engine's protocol settings that follow from the fabric unless a scenario gives them (derive, host).
 constexpr std::string_view derived_settings[] = {
     "target_delay_s", "initial_window_bytes", "max_window_bytes", "initial_rtt_s",
-    "min_rto_s",      "max_ack_delay_s",      "eager_bytes"};
+    "min_rto_s",      "max_ack_delay_s",      "eager_bytes",      "run_packets"};
 
 // A row of the engine's table as one of a transport's: times in picoseconds, `default_of` the simulator's.
 TransportSetting row_of(const SettingRow<EndpointConfig>& row, const EndpointConfig& default_of) {
@@ -88,8 +88,6 @@ TransportSetting row_of(const SettingRow<EndpointConfig>& row, const EndpointCon
 
 DlcpTransport::Settings::Settings() {
     engine.max_datagram_bytes = 4096 + wire::header_bytes;  // blocks as collectives on jumbo frames have
-    engine.paths = 64;  // packet by packet, over as many paths as UET and NDP use
-    engine.run_packets = 1;
     engine.timer_granularity = nanoseconds(0);
 }
 
@@ -211,6 +209,8 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
         static_cast<double>(buffer_bytes) * 8e12 / static_cast<double>(simulation.fabric().link(0).rate_bps);
     derive_time("min_rto_s", config_.min_rto, 4 * rtt + std::min(drain_ps, longest_drain_ps));
     derive_time("max_ack_delay_s", config_.max_ack_delay, rtt / 4);
+    if (!settings_.has("run_packets") && !simulation.hosts_want_runs())  // as drivers below the kernel have it
+        config_.run_packets = config_.min_run_packets;
     config_.max_rto = std::max(config_.max_rto, config_.min_rto);
     config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);
 }

@@ -82,7 +82,9 @@ class Dlcp(Transport):
     datagram_bytes: int = 4160
     lower_layer_bytes: int = 66
     paths: int = 64
-    run_packets: int = 1
+    run_packets: int | None = None
+    min_run_packets: int = 1
+    switches_spray: str = "auto"
     congestion: str = "window"
     target_delay_s: float | None = None
     initial_window_bytes: int | None = None

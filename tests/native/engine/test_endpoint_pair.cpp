@@ -75,7 +75,7 @@ TEST_CASE("endpoint pair: many packets late at once do not blind the sender to l
     Net net;
     net.connect_all();
     LinkSettings late = plain_link();
-    for (std::uint16_t path = 0; path < 8; path += 2)
+    for (std::uint16_t path = 0; path < 64; path += 2)
         late.paths.push_back({.path = path, .delay = microseconds(300)});
     net.network().set_way(0, 1, late);
     net.exchange(message(180'000));
@@ -277,6 +277,8 @@ TEST_CASE(
     scenario.config.min_rto = milliseconds(10);
     scenario.links_later.uplink = port();
     scenario.links_later.uplink->droppable_above = Bytes{20'000};
+    scenario.config.run_packets = scenario.config.min_run_packets = 16;
+    scenario.config.paths = 8;
     // A burst of 28 blocks, of which two may be lost; the queue drops about ten. Nothing is sent later that could tell.
     scenario.messages.assign(20, bounded_message(40'000, 0.1, 0.3));
     scenario.one_at_a_time = true;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "engine/path_set.hpp"
@@ -16,7 +17,7 @@ int send(PathSet& paths, Time& now, int packets, std::uint16_t first_dead) {
     int lost = 0;
     for (int i = 0; i < packets; ++i) {
         now = now + microseconds(1);
-        const std::uint16_t path = paths.choose(now, microseconds(20)).path;
+        const std::uint16_t path = paths.choose(now, microseconds(20), 64).path;
         paths.on_sent(path);
         if (path >= first_dead) {
             ++lost;
@@ -51,7 +52,7 @@ TEST_CASE("path set: a path that comes back is used as before") {
     std::vector<int> used(8);
     for (int i = 0; i < 800; ++i) {
         now = now + microseconds(1);
-        const std::uint16_t path = paths.choose(now, microseconds(20)).path;
+        const std::uint16_t path = paths.choose(now, microseconds(20), 64).path;
         ++used[path];
         paths.on_acked(path, false);
     }
@@ -64,11 +65,11 @@ TEST_CASE("path set: one lost packet halves the path's share until the next arri
     const Time now{0};
     paths.on_lost(2);
     std::vector<int> used(4);
-    for (int i = 0; i < 70; ++i) ++used[paths.choose(now, microseconds(20)).path];
+    for (int i = 0; i < 70; ++i) ++used[paths.choose(now, microseconds(20), 64).path];
     CHECK(used == std::vector<int>{20, 20, 10, 20});
     paths.on_acked(2, false);
     used.assign(4, 0);
-    for (int i = 0; i < 80; ++i) ++used[paths.choose(now, microseconds(20)).path];
+    for (int i = 0; i < 80; ++i) ++used[paths.choose(now, microseconds(20), 64).path];
     CHECK(used == std::vector<int>{20, 20, 20, 20});
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("path set: repairs take turns over the paths whose last packet arrived
     const Time now{0};
     const auto repairs = [&](int count) {
         std::vector<int> used(8);
-        for (int i = 0; i < count; ++i) ++used[paths.choose(now, microseconds(20), true).path];
+        for (int i = 0; i < count; ++i) ++used[paths.choose(now, microseconds(20), 64, true).path];
         return used;
     };
     CHECK(repairs(80) == std::vector<int>(8, 10));
@@ -87,4 +88,26 @@ TEST_CASE("path set: repairs take turns over the paths whose last packet arrived
     CHECK(repairs(80) == std::vector<int>{0, 40, 0, 0, 40, 0, 0, 0});
     CHECK(paths.any_proven(2) == 4);
     CHECK(paths.any_up(2) == 2);
+}
+
+TEST_CASE("few paths: as many as are asked for, and others only in place of those that are down") {
+    PathSet paths;
+    paths.reset(16);
+    std::vector<PathSet::Change> changes;
+    const Time now{1'000'000'000};
+    const auto used = [&] {
+        std::set<std::uint16_t> found;
+        for (int i = 0; i < 200; ++i)
+            if (const PathSet::Choice choice = paths.choose(now, microseconds(20), 4); !choice.single)
+                found.insert(choice.path);
+        return found;
+    };
+    CHECK(used() == std::set<std::uint16_t>{0, 1, 2, 3});
+    for (int i = 0; i < 100; ++i) {
+        for (std::uint16_t path = 0; path < 16; ++path)
+            path == 2 ? paths.on_lost(path) : paths.on_acked(path, false);
+    }
+    paths.update(now, microseconds(20), changes);
+    REQUIRE(changes.size() == 1);
+    CHECK(used() == std::set<std::uint16_t>{0, 1, 3, 4});
 }
