@@ -15,8 +15,8 @@ grows, senders slow down before the least important gradients make room. Made to
 again beyond the budget, and leave links idle (docs/studies/simulator/honest.md). Where a switch can mark or drop only,
 droppable packets without ECN are dropped above nine eighths of the share (a switch that trims never gets there).
 
-Switches choose a path for each packet where they can (`path_choice = "adaptive"`): then hosts may send long runs over few
-paths, which costs them least, and the network no more (docs/studies/simulator/honest.md).
+Switches choose a path for each packet where they can (`path_choice = "adaptive"`): then hosts may send long runs over
+few paths, which costs them least, and the network no more.
 
 Without trimming, critical packets are dropped above the share, and droppable ones from half of it on, all of them above
 three quarters, so that critical ones find room.

@@ -11,11 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/prefetch.hpp"
-#include "engine/run_length.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
@@ -47,11 +47,12 @@ public:
         own.latest = static_cast<std::int32_t>(relative);
         return {relative - std::min(least_, least_before_)};
     }
-    // The same packet's place among those that left over its path.
-    void note_order(std::size_t lane, std::uint64_t number, Sprayed& sprayed) {
-        const std::uint32_t before = std::exchange(lanes_[lane].number, static_cast<std::uint32_t>(number));
-        if (before + 1 == lanes_[lane].number) sprayed.on_pair(false);
-        if (before - 1 == lanes_[lane].number) sprayed.on_pair(true);
+    // Of two packets that left one after the other over one path, this is the second to arrive: whether it left first.
+    std::optional<bool> overtaken(std::size_t lane, std::uint64_t number) {
+        const auto now = static_cast<std::uint32_t>(number);
+        const std::uint32_t before = std::exchange(lanes_[lane].number, now);
+        if (now != before + 1 && now != before - 1) return std::nullopt;
+        return now == before - 1;
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
     std::uint32_t take_median() {

@@ -62,7 +62,7 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
     const std::size_t lane = ArrivalDelays::lane(h.traffic_class, h.path);
     const Duration queued = receiver.delays.sample_data(now, lane, delay_ns);
-    receiver.delays.note_order(lane, h.packet_number, sprayed_);
+    if (const auto overtaken = receiver.delays.overtaken(lane, h.packet_number)) sprayed_.on_pair(*overtaken);
     if (turns_.gives() && !is_trusted(peer.address))  // a channel takes nothing of the line
         turns_.arrived(wire::header_bytes + h.payload_bytes, queued);
     peer.last_data_at = now;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
@@ -127,6 +128,24 @@ def heading(summary: str, text: str | None) -> tuple[str, str]:
     return f"# {summary[0].upper()}{summary[1:]}", (text or "").strip()
 
 
+ENGINE = ("native/engine", "native/collective", "native/switch", "sim/core")
+"""What a study measures; a stored one names the last commit of it."""
+
+
+def engine_commit() -> str | None:
+    """The last commit of what studies measure; with a `+`: and changes that are in none. None: unknown."""
+    root = Path(__file__).parents[2]
+
+    def git(*arguments: str) -> str:
+        answer = subprocess.run(
+            ["git", "-C", str(root), *arguments, "--", *ENGINE], capture_output=True, text=True, check=False
+        )
+        return answer.stdout.strip()
+
+    commit = git("log", "-1", "--format=%h", "--abbrev=10")
+    return commit + ("+" if git("status", "--porcelain") else "") if commit else None
+
+
 def leave(
     stem: Path,
     tables: Sequence[Table],
@@ -142,7 +161,8 @@ def leave(
     """
     shown = [*(one.text() for one in tables), "\n".join(lines)]
     print("\n\n".join(part for part in shown if part))
-    paragraphs = (part.markdown() if isinstance(part, Table) else part for part in markdown)
+    paragraphs = [part.markdown() if isinstance(part, Table) else part for part in markdown]
+    paragraphs.append(f"Engine: {engine_commit() or 'of no commit'}.")
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     stem.with_suffix(".csv").write_text(csv, encoding="utf-8")

@@ -103,7 +103,7 @@ def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Switch
     ids=["foreign", "lower classes"],
 )
 def test_starting_policy_has_room_for_the_class_served_first(bed: SwitchedLab, others: list[Stream]) -> None:
-    policy = starting_policy(RATE_BPS, separate=True, ports=3)
+    policy = starting_policy(RATE_BPS, separate=True, ports=3, path_choice="path_id")  # the kernel hashes
     lost = {}
     for name, one in (
         ("shared", policy),

@@ -51,6 +51,7 @@ TEST_CASE("config: edges of the ranges") {
     CHECK_FALSE(accepted([](auto& c) { c.paths = 65; }));
     CHECK_FALSE(accepted([](auto& c) { c.run_packets = 0; }));
     CHECK(accepted([](auto& c) { c.run_packets = 1; }));
+    CHECK_FALSE(accepted([](auto& c) { c.min_run_packets = 2, c.run_packets = 1; }));
     CHECK_FALSE(accepted([](auto& c) { c.target_delay = nanoseconds(0); }));
     CHECK(accepted([](auto& c) { c.initial_window = c.max_window = Bytes{c.max_datagram_bytes}; }));
     CHECK_FALSE(accepted([](auto& c) { c.initial_window = c.max_window + Bytes{1}; }));
