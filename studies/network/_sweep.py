@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import subprocess
@@ -129,21 +130,28 @@ def heading(summary: str, text: str | None) -> tuple[str, str]:
 
 
 ENGINE = ("native/engine", "native/collective", "native/switch", "sim/core")
-"""What a study measures; a stored one names the last commit of it."""
+"""What a study measures."""
 
 
-def engine_commit() -> str | None:
-    """The last commit of what studies measure; with a `+`: and changes that are in none. None: unknown."""
-    root = Path(__file__).parents[2]
+def _git(*arguments: str) -> str:
+    """What git says of these folders; empty: it does not."""
+    words = ["git", "-C", str(Path(__file__).parents[2]), *arguments, "--", *ENGINE]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
-    def git(*arguments: str) -> str:
-        answer = subprocess.run(
-            ["git", "-C", str(root), *arguments, "--", *ENGINE], capture_output=True, text=True, check=False
-        )
-        return answer.stdout.strip()
 
-    commit = git("log", "-1", "--format=%h", "--abbrev=10")
-    return commit + ("+" if git("status", "--porcelain") else "") if commit else None
+def engine_tree() -> str | None:
+    """Of what studies measure, as it is committed: a digest. None: there is no git repository."""
+    trees = _git("ls-tree", "HEAD")
+    return hashlib.sha256(trees.encode()).hexdigest()[:10] if trees else None
+
+
+def _engine() -> str:
+    """Commit and digest of the engine, and whether it has changes that are not committed."""
+    changed = ", with changes" if _git("status", "--porcelain") else ""
+    return f"Engine: commit {_git('log', '-1', '--format=%h', '--abbrev=10')}, tree {engine_tree()}{changed}."
 
 
 def leave(
@@ -162,7 +170,7 @@ def leave(
     shown = [*(one.text() for one in tables), "\n".join(lines)]
     print("\n\n".join(part for part in shown if part))
     paragraphs = [part.markdown() if isinstance(part, Table) else part for part in markdown]
-    paragraphs.append(f"Engine: {engine_commit() or 'of no commit'}.")
+    paragraphs.append(_engine())
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     stem.with_suffix(".csv").write_text(csv, encoding="utf-8")
