@@ -2,7 +2,7 @@
 
 A seed draws a world: parameters that some ranks or all leave unused, or that are frozen on the way, shared or sparse;
 several backward passes in a step, with exchange and without; steps that a scaler skips; ranks that end early (join);
-DDP's options. Gradients are whole numbers. DLCP_MASS_SEEDS=1000 runs so many worlds of each case, from DLCP_MASS_FIRST.
+DDP's options. Gradients are whole numbers. MASS_SEEDS=1000 runs so many worlds of each case, from MASS_FIRST.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.torch.gradient.test_conformance import OPTIONS, Scale, kept
 from tests.torch.gradient.test_exchange import LOSSY, same_on_all_ranks, total
 
 SEEDS, FIRST = (
-    int(os.environ.get(f"DLCP_MASS_{name}", usual)) for name, usual in (("SEEDS", 8), ("FIRST", 0))
+    int(os.environ.get(f"MASS_{name}", usual)) for name, usual in (("SEEDS", 8), ("FIRST", 0))
 )
 GROUP = 50
 CASES: Mapping[str, Mapping[str, Any]] = {
@@ -188,7 +188,7 @@ def run_all(case: str, first: int, seeds: int) -> None:
             with on_hosts([0, 0, 1, 1]) if dist.get_world_size() == 4 else nullcontext():
                 run(seed, CASES[case])
         except BaseException as error:
-            line = f"DLCP_MASS_FIRST={seed} DLCP_MASS_SEEDS=1 python -m pytest {__file__} -k {case}-{seed}"
+            line = f"MASS_FIRST={seed} MASS_SEEDS=1 python -m pytest {__file__} -k {case}-{seed}"
             raise AssertionError(f"{error}\n{drawn(seed, dist.get_world_size())}\n{line}") from error
 
 
