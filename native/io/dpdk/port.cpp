@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "io/dpdk/eal_log.hpp"
+#include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/link.hpp"
 #include "io/dpdk/port_find.hpp"
 #include "io/dpdk/port_flow.hpp"
@@ -166,6 +167,10 @@ int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t ma
     const bool lies_over_it = asks_kernel_of_link(driver_) || driver_ == "net_tap";
     link_ = std::make_unique<LinkWatch>(id_, InterfaceBelow{.index = lies_over_it ? identity.interface_index : 0,
                                                             .knows_link = asks_kernel_of_link(driver_)});
+    const bool is_memif = driver_ == "net_memif";
+    must_reconnect_ = is_memif && identity.arguments.find("role=server") == std::string::npos &&
+                      identity.arguments.find("role=master") == std::string::npos;
+    auto hold = is_memif ? std::make_unique<InterruptHold>() : nullptr;
     std::string failed;
     int rc = start_port(id_, setup, receive_pool_, failed);
     if (rc < 0 && setup.conf.intr_conf.rxq != 0) {
@@ -173,8 +178,13 @@ int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t ma
         setup.conf.intr_conf.rxq = 0;
         rc = start_port(id_, setup, receive_pool_, failed);
     }
-    must_reconnect_ = driver_ == "net_memif" && identity.arguments.find("role=server") == std::string::npos &&
-                      identity.arguments.find("role=master") == std::string::npos;
+    hold.reset();
+    if (is_memif && !must_reconnect_ && rc == 0) {
+        // A memif server connects clients while it is stopped as well, and one that came before these queues writes into
+        // others (22.11): it is sent away, and comes again.
+        stop();
+        rc = on_interrupt_thread(rte_eth_dev_start, id_);
+    }
     const bool has_no_peer = must_reconnect_ && !find_in_log(mark, "Failed to connect socket").empty();
     if (rc < 0 && !has_no_peer) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),
