@@ -112,7 +112,7 @@ def drawn(seed: int, size: int) -> World:
     last, places = len(steps), range(len(steps))
     skipped = {at for at in places if not joined and len(steps[at]) == 1 and rng.random() < 0.15}
     frozen = {rng.choice(names): rng.randrange(last)} if finds and rng.random() < 0.3 else {}
-    # Of a rank that never has inputs torch sums a map of used parameters that nobody has initialised: whatever backend and
+    # Of a rank that never has inputs torch sums an uninitialised map of used parameters: whatever the backend and the
     # hook, DDP may then discard gradients.
     ends = [max(1, rng.randint(0, last)) if joined else last for _ in range(size)]
     ends[rng.randrange(size)] = last
