@@ -42,8 +42,7 @@ def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Fut
         call = BufferCall(average=True, last_of_step=bucket.is_last(), unused=state.watched.unused(layout))
         future = exchange.all_reduce(buffer, layout, call)
         state.watched.add(layout, buffer)
-    if bucket.is_last():
-        state.watched.when_over(state.discard)
+    state.watched.when_over(bucket, state.end_backward)
     return future
 
 

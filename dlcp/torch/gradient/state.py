@@ -317,10 +317,10 @@ class GradientState:
         if self._step is not None:
             self._step.full = True
 
-    def discard(self, names: Collection[str]) -> None:
-        """Nobody applies the current step's results for these parameters."""
+    def end_backward(self, discarded: Collection[str]) -> None:
+        """The current step has no more buffers, and nobody applies its results for these parameters."""
         if self._step is not None:
-            self._step.discarded = names
+            self._step.full, self._step.discarded = True, discarded
 
     def starting(
         self, buffer: GradientBuffer, collective: str, keep: object, place: int = 0, agree: str = ""

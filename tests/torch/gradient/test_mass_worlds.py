@@ -29,6 +29,8 @@ from tests.torch.gradient.test_exchange import LOSSY, same_on_all_ranks, total
 
 SEEDS, FIRST = (int(os.environ.get(f"MASS_{name}", usual)) for name, usual in (("SEEDS", 8), ("FIRST", 0)))
 GROUP = 50
+FOUND = (300009,)
+"""Once wrong. 300009: no bucket of a static graph's first backward calls itself the last."""
 CASES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"recipe": name} | options for name, options in OPTIONS.items() if name != "low_bit"},
     **{
@@ -183,7 +185,7 @@ def run(seed: int, options: Mapping[str, Any]) -> None:
 
 def run_all(case: str, first: int, seeds: int) -> None:
     """Worlds one after the other. Raises AssertionError, with the line that replays a world."""
-    for seed in range(first, first + seeds):
+    for seed in (*range(first, first + seeds), *FOUND):
         try:
             with on_hosts([0, 0, 1, 1]) if dist.get_world_size() == 4 else nullcontext():
                 run(seed, CASES[case])
