@@ -104,7 +104,9 @@ class SettingsFields:
     auto.
     """
     min_run_packets: int = 1
-    """Packets of one path in a row while the network shows a queue. Accepted: an integer from 1 to 1 024."""
+    """Packets of one path in a row at least: also while the network shows a queue. Accepted: an integer from 1 to 1
+    024.
+    """
     switches_spray: str = "auto"
     """Whether switches choose a path for each packet, so that long runs cost the network nothing; auto: seen by
     packets of a run that overtake each other. Accepted: one of auto, no, yes.
@@ -144,7 +146,9 @@ class SettingsFields:
     initial_rtt_s: float = 0.01
     """Round-trip time assumed until one is measured. Accepted: a number above 0 up to 10."""
     min_rto_s: float = 0.0002
-    """Shortest retransmission timeout. Accepted: a number above 0 up to 3600."""
+    """Shortest retransmission timeout, but for three of the shortest round trips where these are less; so long a
+    packet may be overtaken. Accepted: a number above 0 up to 3600.
+    """
     max_rto_s: float = 1.0
     """Longest retransmission timeout, to which timeouts double. Accepted: a number above 0 up to 3600."""
     max_ack_delay_s: float = 0.0005

@@ -93,7 +93,7 @@ inline constexpr SettingRow<EndpointConfig> protocol_settings[] = {
          "auto"}),
     setting_row<&EndpointConfig::min_run_packets>(
         {SettingSection::spraying, "min_run_packets", accept::integer(1, 1024),
-         "Packets of one path in a row while the network shows a queue."}),
+         "Packets of one path in a row at least: also while the network shows a queue."}),
     setting_row<&EndpointConfig::switches_spray>({SettingSection::spraying, "switches_spray",
                                                   accept::one_of("auto, no, yes"),
                                                   "Whether switches choose a path for each packet, so that long "
@@ -118,8 +118,10 @@ inline constexpr SettingRow<EndpointConfig> protocol_settings[] = {
                                                 "Silence after which a peer with work outstanding is dead."}),
     setting_row<&EndpointConfig::initial_rtt>({SettingSection::timers, "initial_rtt_s", accept::above(0, 10),
                                                "Round-trip time assumed until one is measured."}),
-    setting_row<&EndpointConfig::min_rto>(
-        {SettingSection::timers, "min_rto_s", accept::above(0, 3600), "Shortest retransmission timeout."}),
+    setting_row<&EndpointConfig::min_rto>({SettingSection::timers, "min_rto_s", accept::above(0, 3600),
+                                           "Shortest retransmission timeout, but for three of the shortest round "
+                                           "trips where these are less; so long a "
+                                           "packet may be overtaken."}),
     setting_row<&EndpointConfig::max_rto>({SettingSection::timers, "max_rto_s", accept::above(0, 3600),
                                            "Longest retransmission timeout, to which timeouts double."}),
     setting_row<&EndpointConfig::max_ack_delay>({SettingSection::timers, "max_ack_delay_s", accept::number(0, 1),

@@ -30,14 +30,19 @@ public:
     Duration smoothed() const { return smoothed_; }
     Duration latest() const { return measured_ ? latest_ : smoothed_; }
     Duration min() const { return measured_ ? min_ : smoothed_; }
-    // How long to wait for an answer before it counts as overdue. `floor` keeps timer granularity out of it. On a long
-    // path that was even for a while the deviation is next to nothing, and any queue would be more: an eighth of the
-    // round trip is allowed for (RFC 9002 section 6.1.2).
+    // How long to wait for an answer before it counts as overdue. `floor` keeps timer granularity out of it, as three of
+    // the shortest round trips do where these are less: a fabric of microseconds loses last packets too. On a long path
+    // that was even for a while the deviation is next to nothing, and any queue would be more: an eighth of the round
+    // trip is allowed for (RFC 9002 section 6.1.2).
     Duration timeout(Duration floor) const {
-        return std::max(smoothed_ + std::max(deviation_ * 4, smoothed_ / 8), floor);
+        const Duration least = measured_ ? std::max(min_ * 3, least_floor) : floor;
+        return std::max(smoothed_ + std::max(deviation_ * 4, smoothed_ / 8), std::min(floor, least));
     }
 
 private:
+    // A peer that says that it held an answer for as long as it took makes a round trip of nothing.
+    static constexpr Duration least_floor = microseconds(10);
+
     Duration smoothed_;
     Duration deviation_;
     Duration min_{0};

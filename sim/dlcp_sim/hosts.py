@@ -32,7 +32,7 @@ REASONS: Mapping[str, str] = {
     "run_packets": RUNS,
     "timer_granularity_s": CLOCK,
     "max_datagram_bytes": PACKETS,
-    **dict.fromkeys(("target_delay_s", "initial_rtt_s", "min_rto_s", "max_ack_delay_s"), FABRIC),
+    **dict.fromkeys(("target_delay_s", "initial_rtt_s", "max_ack_delay_s"), FABRIC),
     **dict.fromkeys(("initial_window_bytes", "max_window_bytes", "eager_bytes", "line_rate_bps"), FABRIC),
     **dict.fromkeys(("receive_buffer_bytes", "max_unexpected_bytes", "max_unexpected_message_bytes"), MEMORY),
     **dict.fromkeys(("max_messages_per_peer", "max_peers"), MEMORY),

@@ -71,7 +71,7 @@ class Case:
         spines = HOSTS_PER_LEAF // where.oversubscription
         fabric = LeafSpine(LEAVES, spines, HOSTS_PER_LEAF, rate_bps=where.rate_bps, delay_s=DELAY_S)
         trims = where.switch == "trimming"
-        transport = Dlcp(trim=trims, trim_critical=trims, min_rto_s=4 * fabric.base_rtt_s(4096 + 130))
+        transport = Dlcp(trim=trims, trim_critical=trims)
         return Scenario(
             fabric=fabric,
             transport=transport,

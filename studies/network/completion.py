@@ -61,9 +61,6 @@ TIMEOUTS_S = (200e-3, 10e-3, 1e-3, 200e-6)
 BUFFER_BYTES = 500_000
 TIMEOUT_S = 10e-3
 """Where only the load is varied."""
-DLCP_TIMEOUT_S = 100e-6
-"""dlcp's own. Its default, four unloaded round trips, is 35 µs here: a full queue of 2 MB takes 160, and what is only
-late would be sent again (twice the mean on layers)."""
 LOADS = (0.2, 0.4, 0.6, 0.8)
 LOAD = 0.6
 """Where buffer and timeout are varied."""
@@ -120,7 +117,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One transport under one condition; None: as its authors would, dlcp with DLCP_TIMEOUT_S."""
+    """One transport under one condition; None: as its authors would."""
 
     workload: str
     transport: str
@@ -162,7 +159,6 @@ class Case:
         # The paper's switches drop.
         dlcp = Dlcp(
             datagram_bytes=PAYLOAD_BYTES + HEADER_BYTES,
-            min_rto_s=self.timeout_s or DLCP_TIMEOUT_S,
             trim=False,
             trim_critical=False,
         )
@@ -185,7 +181,7 @@ def by_load_cases(workload: str, loads: Sequence[float]) -> list[Case]:
 
 
 def by_condition_cases(workload: str, buffers: Sequence[int], timeouts: Sequence[float]) -> list[Case]:
-    """Rivals under every buffer and timeout, dlcp with its own timeout and with theirs; pFabric as published."""
+    """Rivals under every buffer and timeout, dlcp under every buffer; pFabric as published."""
     found = [Case(workload, "pfabric")]
     for buffer in buffers:
         found += [
@@ -193,7 +189,7 @@ def by_condition_cases(workload: str, buffers: Sequence[int], timeouts: Sequence
             for name in ("dlcp reliable", "dlcp bounded", "dlcp half droppable")
         ]
         for timeout in timeouts:
-            found += [Case(workload, name, LOAD, buffer, timeout) for name in (*PUBLISHED, "dlcp bounded")]
+            found += [Case(workload, name, LOAD, buffer, timeout) for name in PUBLISHED]
     return found
 
 
@@ -289,12 +285,10 @@ class Gain:
 
     rival: Case
     mean: float
-    """Change of the mean, bounded, with dlcp's own timeout; likewise the tail."""
+    """Change of the mean, bounded; likewise the tail."""
     p99: float
     reliable_p99: float
     """If dlcp gives nothing up."""
-    same_timeout_p99: float | None
-    """If dlcp has the rival's least timeout."""
 
 
 def gains(workload: str, found: Mapping[Case, Found]) -> list[Gain]:
@@ -305,14 +299,12 @@ def gains(workload: str, found: Mapping[Case, Found]) -> list[Gain]:
             continue
         ours = Case(workload, "dlcp bounded", LOAD, rival.buffer_bytes or BUFFER_BYTES)
         bounded, reliable = found[ours], found[replace(ours, transport="dlcp reliable")]
-        same = found.get(replace(ours, timeout_s=rival.timeout_s)) if rival.timeout_s else None
         listed.append(
             Gain(
                 rival,
                 beside(bounded.mean, theirs.mean),
                 beside(bounded.p99, theirs.p99),
                 beside(reliable.p99, theirs.p99),
-                None if same is None else beside(same.p99, theirs.p99),
             )
         )
     order = list(PUBLISHED)
@@ -328,7 +320,7 @@ def by_condition(workload: str, found: Mapping[Case, Found]) -> Table:
     """Each rival by buffer and timeout, and dlcp against it."""
 
     def row(gain: Gain) -> dict[str, _sweep.Cell]:
-        rival, theirs, same = gain.rival, found[gain.rival], gain.same_timeout_p99
+        rival, theirs = gain.rival, found[gain.rival]
         return {
             "rival": rival.transport,
             "buffer": (_buffer(rival.buffer_bytes), rival.buffer_bytes or ""),
@@ -340,7 +332,6 @@ def by_condition(workload: str, found: Mapping[Case, Found]) -> Table:
             "dlcp: mean": change(gain.mean),
             "dlcp: p99": change(gain.p99),
             "reliable: p99": change(gain.reliable_p99),
-            "same timeout: p99": ("–", "") if same is None else change(same),
         }
 
     return _sweep.table(
@@ -365,15 +356,11 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
         for gain in mine:
             if gain.rival.timeout_s:
                 by_timeout.setdefault(gain.rival.timeout_s, []).append(gain)
-        for what, quantity in (
-            ("p99", "p99"),
-            ("p99, if dlcp has the same least timeout", "same_timeout_p99"),
-        ):
-            steps = (
-                f"{_timeout(timeout)}: {_range(getattr(gain, quantity) for gain in some)}"
-                for timeout, some in by_timeout.items()
-            )
-            yield f"{workload}, against {rival}, {what}, by the rival's least timeout: {'; '.join(steps)}."
+        steps = (
+            f"{_timeout(timeout)}: {_range(gain.p99 for gain in some)}"
+            for timeout, some in by_timeout.items()
+        )
+        yield f"{workload}, against {rival}, p99, by the rival's least timeout: {'; '.join(steps)}."
 
     def against(ours: str, theirs: str, *, own_buffer: bool = False) -> str:
         """Changes over all conditions in which both ran; `own_buffer`: theirs does not have the switches' of ours."""

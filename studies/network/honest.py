@@ -60,8 +60,8 @@ LIMIT_S = 0.5
 
 UET, DCQCN, SPRAYED = "UET", "DCQCN", "DCQCN, sprayed"
 RELIABLE, BOUNDED = "dlcp reliable", "dlcp bounded"
-RELAXED, UNTUNED = ", line rate", ", default timeout"
-CONFIGURATIONS = (UET, RELIABLE, RELIABLE + UNTUNED, BOUNDED, RELIABLE + RELAXED, BOUNDED + RELAXED)
+RELAXED = ", line rate"
+CONFIGURATIONS = (UET, RELIABLE, BOUNDED, RELIABLE + RELAXED, BOUNDED + RELAXED)
 """On fabrics that trim or drop; DCQCN has a fabric of its own."""
 
 
@@ -145,10 +145,7 @@ class Case:
             # Over switches that choose paths as dlcp's do: for each packet.
             return transport, replace(transport.policy(fabric), path_choice=Dlcp().policy(fabric).path_choice)
         congestion = "line_rate" if self.configuration.endswith(RELAXED) else "window"
-        # Tuned as the others are: the default leaves a full buffer its time, which a lost last packet then waits for.
-        untuned = self.configuration.endswith(UNTUNED)
-        timeout_s = None if untuned else 4 * fabric.base_rtt_s(4096 + 130)
-        transport = Dlcp(congestion=congestion, trim=trims, trim_critical=trims, min_rto_s=timeout_s)
+        transport = Dlcp(congestion=congestion, trim=trims, trim_critical=trims)
         policy = transport.policy(fabric)
         if self.depth != 1:
             droppable = policy.traffic_class(0).droppable
@@ -318,7 +315,6 @@ def steps(found: Mapping[Case, Found], size: int) -> Table:
 
 GAINS = (
     ("reliable beside UET", RELIABLE, UET),
-    ("the same, untuned", RELIABLE + UNTUNED, UET),
     ("bounded alone", BOUNDED, RELIABLE),
     ("relaxed alone", RELIABLE + RELAXED, RELIABLE),
     ("both", BOUNDED + RELAXED, RELIABLE),

@@ -48,8 +48,6 @@ SHARED_BYTES = 16_000_000
 """The SN2100's buffer, which its ports share by dynamic thresholds."""
 STOCK_RTO_S, TUNED_RTO_S = 0.2, 1e-3
 """Linux's least retransmission timeout, and one that operators of data centres set."""
-DLCP_RTO_S = 200e-6
-"""The engine's own on real hosts; the simulator's default follows the unloaded round trip, which queues exceed."""
 LOSS_RATIO = 0.1
 """MLT's evaluation (NSDI 2024)."""
 CRITICAL_RATIO = 0.9
@@ -143,7 +141,6 @@ class Case:
             transport = Dlcp(
                 datagram_bytes=datagram,
                 max_window_bytes=window,
-                min_rto_s=DLCP_RTO_S,
                 trim=False,
                 trim_critical=False,
             )

@@ -110,7 +110,7 @@ def test_every_difference_from_the_shipped_hosts_has_a_reason() -> None:
     assert set(found) <= set(REASONS), "say in REASONS why this must differ, or make it the same"
     assert set(REASONS) <= set(_core.engine_settings({}))
     assert found["virtual_payload"] == (True, False)
-    assert found["min_rto_s"][0] is None, "it follows from the fabric"
+    assert found["max_ack_delay_s"][0] is None, "it follows from the fabric"
     assert beside_shipped(ds.Uet()) == {}
 
 

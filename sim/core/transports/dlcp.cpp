@@ -41,9 +41,9 @@ std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32
 namespace {
 
 // Those of the engine's protocol settings that follow from the fabric unless a scenario gives them (derive, host).
-constexpr std::string_view derived_settings[] = {
-    "target_delay_s", "initial_window_bytes", "max_window_bytes", "initial_rtt_s",
-    "min_rto_s",      "max_ack_delay_s",      "eager_bytes",      "run_packets"};
+constexpr std::string_view derived_settings[] = {"target_delay_s", "initial_window_bytes", "max_window_bytes",
+                                                 "initial_rtt_s",  "max_ack_delay_s",      "eager_bytes",
+                                                 "run_packets"};
 
 // A row of the engine's table as one of a transport's: times in picoseconds, `default_of` the simulator's.
 TransportSetting row_of(const SettingRow<EndpointConfig>& row, const EndpointConfig& default_of) {
@@ -173,7 +173,6 @@ std::vector<DlcpTransport::Pair> DlcpTransport::pairs(const Simulation& simulati
 // What a deployer would set for this fabric: its round trip, and what is in flight in one.
 namespace {
 
-constexpr double longest_drain_ps = 100e6;
 // Round trips of one site: under one switch and over three tiers of them differ by less than this.
 constexpr std::int64_t site_over_shortest = 8;
 
@@ -202,12 +201,6 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     const double rtt = static_cast<double>(site_rtt_ps_);
     derive_time("initial_rtt_s", config_.initial_rtt, static_cast<double>(longest_rtt_ps_));
     derive_time("target_delay_s", config_.target_delay, 0.75 * rtt);
-    // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
-    // that is shared or without a limit says little about how long that is.
-    const std::uint32_t buffer_bytes = simulation.policy().port_bytes;
-    const double drain_ps =
-        static_cast<double>(buffer_bytes) * 8e12 / static_cast<double>(simulation.fabric().link(0).rate_bps);
-    derive_time("min_rto_s", config_.min_rto, 4 * rtt + std::min(drain_ps, longest_drain_ps));
     derive_time("max_ack_delay_s", config_.max_ack_delay, rtt / 4);
     if (!settings_.has("run_packets") && !simulation.hosts_want_runs())  // as drivers below the kernel have it
         config_.run_packets = config_.min_run_packets;

@@ -92,7 +92,7 @@ class Dlcp(Transport):
     eager_bytes: int | None = None
     peer_timeout_s: float = 10.0
     initial_rtt_s: float | None = None
-    min_rto_s: float | None = None
+    min_rto_s: float = 0.0002
     max_rto_s: float = 1.0
     max_ack_delay_s: float | None = None
     timer_granularity_s: float = 0.0

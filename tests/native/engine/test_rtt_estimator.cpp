@@ -33,8 +33,11 @@ TEST_CASE("rtt estimator: later samples count an eighth, their error a quarter (
 
 TEST_CASE("rtt estimator: the floor keeps a steady path from timing out at once") {
     RttEstimator rtt;
-    for (int i = 0; i < 100; ++i) rtt.sample(microseconds(10));
+    CHECK(rtt.timeout(microseconds(200)) == milliseconds(10) + milliseconds(5) * 4);
+    for (int i = 0; i < 100; ++i) rtt.sample(microseconds(100));
     CHECK(rtt.timeout(microseconds(200)) == microseconds(200));
+    for (int i = 0; i < 100; ++i) rtt.sample(microseconds(10));
+    CHECK(rtt.timeout(microseconds(200)) == microseconds(30));
 }
 
 TEST_CASE("rtt estimator: on a long path that was even for a while an eighth more is not overdue") {
@@ -47,6 +50,7 @@ TEST_CASE("rtt estimator: a sample is at least a nanosecond") {
     RttEstimator rtt;
     rtt.sample(nanoseconds(-5));
     CHECK(rtt.smoothed() == nanoseconds(1));
+    CHECK(rtt.timeout(microseconds(200)) == microseconds(10));
 }
 
 }  // namespace

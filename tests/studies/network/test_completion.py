@@ -53,7 +53,7 @@ def test_conditions_reach_transport_and_switches() -> None:
     def scenario(name: str) -> completion.Scenario:
         return Case("layers", name, 0.4, 100_000, 1e-3).scenario(0.001, 1)
 
-    for name, setting in (("dctcp", "min_rto_ps"), ("pfabric", "rto_ps"), ("dlcp bounded", "min_rto_ps")):
+    for name, setting in (("dctcp", "min_rto_ps"), ("pfabric", "rto_ps")):
         assert scenario(name).transport.parameters()[setting] == 1e9
         assert scenario(name).policy.port_bytes == 100_000
     assert scenario("dctcp").transport.parameters()["tail_probe"] == 1
@@ -76,14 +76,12 @@ def test_gains_compare_with_the_rival_of_the_same_buffer() -> None:
         rival: found(10),
         Case("layers", "dlcp reliable", completion.LOAD, 100_000): found(4),
         Case("layers", "dlcp bounded", completion.LOAD, 100_000): found(2),
-        Case("layers", "dlcp bounded", completion.LOAD, 100_000, 10e-3): found(8),
         Case("layers", "dlcp bounded", completion.LOAD, 500_000): found(1),
     }
     (gain,) = gains("layers", cases)
     assert gain.rival == rival
     assert (gain.p99, gain.mean) == pytest.approx((-0.8, -0.8))
     assert gain.reliable_p99 == pytest.approx(-0.6)
-    assert gain.same_timeout_p99 == pytest.approx(-0.2)
     assert beside(3.0, 2.0) == 0.5
 
 
@@ -99,7 +97,7 @@ def test_long_timeouts_make_the_published_gain_and_short_ones_take_it_away(
 ) -> None:
     """The study's finding, in small: DCTCP's tail under wide incast is its least timeout."""
     monkeypatch.setattr(completion, "WORKLOADS", {"few": FEW})
-    long, short = (Case("few", "dctcp", completion.LOAD, 100_000, timeout) for timeout in (10e-3, 200e-6))
+    long, short = (Case("few", "dctcp", completion.LOAD, 100_000, timeout) for timeout in (10e-3, 30e-6))
     ours = Case("few", "dlcp bounded", completion.LOAD, 100_000)
     found = measure(simulate, [long, short, ours], 0.002, [1], processes=1)
     assert beside(found[ours].p99, found[long].p99) < -0.75
