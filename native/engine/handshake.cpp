@@ -112,11 +112,10 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     sender.lane_acked_end.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
     sender.paths.reset(private_channel ? 1 : config_.paths);
     sender.run_length = private_channel
-                            ? RunLength(config_.run_packets, config_.run_packets, true)
+                            ? RunLength(config_.run_packets, config_.run_packets)
                             : RunLength(config_.min_run_packets,
                                         std::min<std::uint32_t>(config_.run_packets,
-                                                                RunLength::longest_bytes / peer.datagram_bytes),
-                                        sprayed_.yes());
+                                                                RunLength::longest_bytes / peer.datagram_bytes));
     if (private_channel)
         use_channel(peer);
     else

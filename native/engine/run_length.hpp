@@ -1,7 +1,7 @@
 // How many packets leave over one path in a row, and over how many paths runs take turns.
 //
 // A kernel takes a run in one piece, so a host pays for runs more than for packets; a switch that hashes sees a run as a
-// burst on one of its links. So runs grow to what the driver passes on at once while the network shows no queue. When
+// burst on one of its links. So runs are what the driver passes on at once while the network shows no queue. When
 // it does (in the last round trip packets came back marked, or were trimmed) they shrink to what this endpoint sends in
 // 50 us, as TCP sizes what it hands down by its pace (Linux, tcp_tso_autosize): at 1 Gbit/s that is a packet of a jumbo
 // frame or four others, which a processor has time for; at 10 Gbit/s it has not, and 15 leave in a row. A sender that
@@ -76,8 +76,9 @@ public:
     static constexpr std::size_t few_paths = 8;
 
     RunLength() = default;
-    RunLength(std::uint32_t least, std::uint32_t most, bool sprayed)
-        : least_(std::min(least, most)), most_(most), packets_(sprayed ? most : std::clamp(first, least_, most)) {}
+    // Runs are long at first: the first queue is seen within a round trip, and short transfers have few of these.
+    RunLength(std::uint32_t least, std::uint32_t most)
+        : least_(std::min(least, most)), most_(most), packets_(most) {}
 
     // Packets that the next run may have. Among single packets are some pairs, so that peers see whether switches spray.
     std::uint16_t next_run() {
@@ -108,8 +109,6 @@ public:
     }
 
 private:
-    // At first: too long for a slow network and too short for a fast one, and neither for long.
-    static constexpr std::uint32_t first = 8;
     static constexpr std::uint32_t singles_per_pair = 31;
     static constexpr std::uint32_t quiet_rounds_least = 1, quiet_rounds_most = 64;
 

@@ -23,10 +23,9 @@ std::uint32_t after(RunLength& length, int rounds, Round round = {}) {
 
 }  // namespace
 
-TEST_CASE("run length: grows to its bound without a queue, is the least with one, and comes back more slowly") {
-    RunLength length(1, 44, false);
-    CHECK(length.packets() == 8);
-    CHECK(after(length, 4) == 44);
+TEST_CASE("run length: begins with its bound, is the least with a queue, and comes back more slowly") {
+    RunLength length(1, 44);
+    CHECK(length.packets() == 44);
     CHECK(after(length, 1, {.queue = true}) == 1);
     CHECK(after(length, 2) == 1);  // longer ones have brought a queue: it takes twice as many rounds
     CHECK(after(length, 6) == 44);
@@ -39,7 +38,7 @@ TEST_CASE("run length: grows to its bound without a queue, is the least with one
 }
 
 TEST_CASE("run length: a queue leaves what the processor needs to keep up") {
-    RunLength length(2, 44, false);
+    RunLength length(2, 44);
     CHECK(after(length, 1, {.queue = true, .needed = 15}) == 15);
     CHECK(after(length, 1, {.queue = true, .needed = 1}) == 2);
     CHECK(after(length, 1, {.queue = true, .needed = UINT64_MAX}) == 44);
@@ -52,36 +51,38 @@ TEST_CASE("run length: a queue leaves what the processor needs to keep up") {
 }
 
 TEST_CASE("run length: bounds hold, and equal ones fix it") {
-    RunLength length(16, 16, false);
+    RunLength length(16, 16);
     CHECK(after(length, 3, {.queue = true}) == 16);
     CHECK(after(length, 3) == 16);
-    length = RunLength(64, 15, false);  // what one super-packet holds is less than the least: it holds
+    length = RunLength(64, 15);  // what one super-packet holds is less than the least: it holds
     CHECK(length.packets() == 15);
 }
 
 TEST_CASE("run length: marks do not shorten the runs of a sender that its processor limits") {
-    RunLength length(1, 44, false);
+    RunLength length(1, 44);
+    CHECK(after(length, 1, {.queue = true}) == 1);
     CHECK(after(length, 20, {.queue = true, .limited = false}) == 44);
 }
 
 TEST_CASE("run length: rounds that hold no whole run say nothing about longer ones") {
-    RunLength length(1, 44, false);
+    RunLength length(1, 44);
+    CHECK(after(length, 1, {.queue = true}) == 1);
     CHECK(after(length, 100, {.packets = 10}) == 16);
 }
 
 TEST_CASE("run length: where switches spray, runs are long whatever is marked; single packets contain pairs") {
-    RunLength length(1, 44, false);
+    RunLength length(1, 44);
     after(length, 1, {.queue = true});
     int pairs = 0;
     for (int i = 0; i < 310; ++i) pairs += length.next_run() == 2;
     CHECK(pairs == 10);
     CHECK(after(length, 1, {.queue = true, .sprayed = true}) == 44);
-    length = RunLength(1, 1, false);
+    length = RunLength(1, 1);
     for (int i = 0; i < 310; ++i) CHECK(length.next_run() == 1);
 }
 
 TEST_CASE("run length: few packets in a row take all paths, many take few") {
-    RunLength length(1, 44, false);
+    RunLength length(1, 44);
     after(length, 1, {.queue = true});
     CHECK(length.paths(64) == 64);
     CHECK(length.paths(4) == 4);
