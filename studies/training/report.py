@@ -24,7 +24,7 @@ def leave(
     Without matplotlib a sentence takes the picture's place.
     """
     print(text)
-    stem.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
+    stem.with_suffix(".json").write_text(json.dumps(numbers) + "\n")
     stem.with_suffix(".md").write_text("\n\n".join(markdown) + "\n")
     if draw is None:
         return
