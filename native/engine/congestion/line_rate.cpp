@@ -1,5 +1,5 @@
-// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 % (MLT
-// evaluates at p = 10 %), otherwise add a twentieth of line rate per round. The window only bounds memory.
+// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 %, or has
+// it trimmed (MLT evaluates at p = 10 %), otherwise add a twentieth of line rate per round. The window only bounds memory.
 #include <algorithm>
 
 #include "engine/config.hpp"
@@ -19,6 +19,8 @@ public:
     void on_ack(const AckSample& s) override {
         acked_ += s.acked;
         lost_ += s.lost;
+        if (s.trimmed)
+            lost_ += Bytes{std::uint64_t{s.ce_packets} * datagram_};  // droppable ones, reported as marks
         if (!s.round_over) return;
         if (lost_.value * 10 > (acked_ + lost_).value)
             rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
