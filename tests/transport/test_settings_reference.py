@@ -49,10 +49,11 @@ def test_command_prints_every_setting(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_command_prints_one_setting_by_name_or_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["DLCP_MIN_RTO_S"]) == 0
+    assert main(["DLCP_INITIAL_RTT_S"]) == 0
     assert capsys.readouterr().out == (
-        "Timers\n\n  min_rto_s (seconds)    DLCP_MIN_RTO_S\n"
-        "      default 0.0002; accepted: a number above 0 up to 3600\n      Shortest retransmission timeout.\n\n"
+        "Timers\n\n  initial_rtt_s (seconds)    DLCP_INITIAL_RTT_S\n"
+        "      default 0.01; accepted: a number above 0 up to 10\n"
+        "      Round-trip time assumed until one is measured.\n\n"
     )
 
 
