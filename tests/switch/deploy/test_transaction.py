@@ -288,8 +288,6 @@ def test_read_that_fails_before_the_first_write_changes_nothing(two: Two) -> Non
 
 def interrupt() -> None:
     """What Ctrl-C does to this process."""
-    # Where the main thread is in a weak reference's callback, Python drops what the signal's handler raises.
-    gc.collect()
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -340,6 +338,7 @@ class Asked(GrpcSession):
 
 def test_interrupted_look_begins_with_no_further_switch() -> None:
     Asked.asked = 0
+    gc.collect()  # Python drops what a signal's handler raises in a weak reference's callback
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         desired_states = [at(f"127.0.0.1:{silent.getsockname()[1]}")] * 100
         with pytest.raises(KeyboardInterrupt):
