@@ -1,4 +1,4 @@
-// What the window control makes of a round: by hand, without an endpoint.
+// What congestion controls make of a round: by hand, without an endpoint.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -116,4 +116,15 @@ TEST_CASE("window control: a trimmed packet of a short message says nothing abou
     AckSample trimmed = round(3'000, 1'000, Duration{0});
     trimmed.trimmed = true;
     CHECK(change(trimmed).after > 80'000);
+}
+
+TEST_CASE("line rate: a round whose droppable packets are trimmed halves the rate") {
+    EndpointConfig c;
+    c.line_rate = Rate{8'000'000'000};
+    const auto control = make_line_rate_control(c, datagram, Duration{0});
+    AckSample sample;
+    sample.trimmed = sample.round_over = true;
+    sample.acked_packets = sample.ce_packets = 10;  // as handle_trimmed reports them
+    control->on_ack(sample);
+    CHECK(control->pacing_rate(seconds(1)) == Rate{4'000'000'000});
 }
