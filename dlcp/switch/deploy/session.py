@@ -104,13 +104,17 @@ class Session(ABC):
         return answer.election_id if answer.has_primary and not answer.is_managed else None
 
     def _probe(self) -> Primacy:
-        """The present primary, asked without a claim. BMv2 serves one such request at a time, so it may wait."""
+        """The present primary, asked without a claim."""
+        answer = self.open_stream()
+        self.end_stream()
+        return answer
+
+    def open_stream(self) -> Primacy:
+        """A stream that claims nothing. BMv2 serves one such at a time, and may not have seen the last one end."""
         end_s = time.monotonic() + PROBE_S
         while True:
             try:
-                answer = self.arbitrate(BACKUP_ELECTION_ID)
-                self.end_stream()
-                return answer
+                return self.arbitrate(BACKUP_ELECTION_ID)
             except ElectionIdTakenError:
                 if time.monotonic() > end_s:
                     raise

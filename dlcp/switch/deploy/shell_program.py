@@ -104,9 +104,8 @@ class Worker:
             client.tear_down()
 
     def client(self) -> Any:
-        """The client; makes one that claims nothing if there is none."""
-        if self.connected is None:
-            self.do_arbitrate(0)
+        """The client; the session sees to it that there is one."""
+        assert self.connected is not None
         return self.connected
 
     def do_pipeline(self) -> dict[str, Any] | None:

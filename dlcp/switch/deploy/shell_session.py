@@ -55,28 +55,32 @@ class ShellSession(Session):
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the session
         self._lost = ""
+        self._has_client = False
 
     # ---- requests ----
 
     def arbitrate(self, election_id: int) -> Primacy:
         """The switch's answer to a new client of the shell with this election id."""
         try:
+            self._has_client = False
             answer = self._ask("asked who is primary", "arbitrate", election_id=election_id)
         except SwitchRefusedError as error:
             if error.code == "INVALID_ARGUMENT":
                 raise self.taken(election_id, "says p4runtime-shell") from None
             raise
+        self._has_client = True
         return primacy(answer["code"], answer["election_id"])
 
     def end_stream(self) -> None:
         """Ends the shell's client; the process stays."""
         if self._process is not None and not self._lost:
+            self._has_client = False
             self._ask("left", "end")
 
     def pipeline(self) -> Pipeline | None:
         """What the switch runs; None if nothing was pushed yet."""
         try:
-            answer = self._ask("asked for its pipeline", "pipeline")
+            answer = self._ask_client("asked for its pipeline", "pipeline")
         except SwitchRefusedError as error:
             if error.code == "FAILED_PRECONDITION":
                 return None
@@ -129,7 +133,13 @@ class ShellSession(Session):
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         """What the switch answers; the shell asks for each by itself."""
         body = [_text(entity.SerializeToString()) for entity in entities]
-        return [p4r.Entity.FromString(_bytes(e)) for e in self._ask("read", "read", entities=body)]
+        return [p4r.Entity.FromString(_bytes(e)) for e in self._ask_client("read", "read", entities=body)]
+
+    def _ask_client(self, what: str, do: str, **arguments: Any) -> Any:
+        """As `_ask`, of what needs no claim, but with the shell a stream."""
+        if not self._has_client:
+            self.open_stream()
+        return self._ask(what, do, **arguments)
 
     # ---- the process ----
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,6 +192,18 @@ def test_other_pipeline_is_refused_and_comes_back(
     server.hold(foreign_config())
     deploy([desired(server)], by_shell, Settings(replace_pipeline=True))
     assert not compare([desired(server)], open_session)[0].changes
+
+
+def test_stream_of_an_earlier_session_is_waited_for(
+    server: P4RuntimeServer,
+    by_shell: Callable[[SwitchTarget], Session],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    earlier = server.occupy(0)
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: earlier.leave())
+    monkeypatch.setattr("dlcp.switch.deploy.session.time", clock)
+    with contextlib.closing(by_shell(desired(server).target)) as session:
+        assert session.pipeline() is not None
 
 
 def test_nothing_listens_there(by_shell: Callable[[SwitchTarget], Session]) -> None:
