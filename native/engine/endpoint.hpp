@@ -122,6 +122,8 @@ public:
     bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0 || pieces_.pending; }
     bool poll_event(Event& out);
     Time next_deadline() const;
+    // Packets of messages wait to leave, if only for a window. Time grows with the number of peers.
+    bool has_queued() const;
 
     // A call to come: of handle_packets() with a packet of this header, or of poll_transmit() (nullptr). foresee()
     // brings the memory of such calls into the cache. It changes nothing, and may be left out (foresight.cpp).

@@ -358,4 +358,9 @@ std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
     return n;
 }
 
+bool Endpoint::has_queued() const {
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [](const auto& peer) { return peer->session && peer->session->sender.has_queued(); });
+}
+
 }  // namespace dlcp

@@ -1,13 +1,18 @@
 // Which thread drives: one at a time has the role, the others sleep until they are done or are given it.
 //
 // At rest the I/O thread has it. A caller that waits for something takes it and drives until that has come (leader);
-// other callers sleep meanwhile (followers), and one of them is given the role when the leader leaves. When no caller
-// wants it, the I/O thread takes it back, though only a moment later: a burst of small blocking calls then finds it
-// free each time. A caller that needs the driver for itself for a moment comes before all of them.
+// other callers sleep meanwhile (followers), and one of them is given the role when the leader leaves. A caller that
+// needs the driver for itself for a moment comes before all of them.
+//
+// When no caller wants it, the I/O thread takes it back. If something is under way, that is a moment later. If nothing
+// is, it looks in only once per `linger`, whatever is due: who calls again and again then finds the role free each time,
+// and pays no switch between threads. Peers that wait meanwhile wait for the next call, or for an acknowledgement that is
+// late by that time.
 //
 // Everything is called with the runtime's mutex held. "Until" is in real time.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -78,6 +83,11 @@ public:
         if (driving_) pump_.interrupt();
     }
 
+    // Something is under way now that no caller waits for.
+    void call_io() {
+        if (io_rests_) io_.notify_one();
+    }
+
     // Wakes the callers that wait for `subject` or for anything; nullptr: those that wait for anything.
     void notify(const void* subject) {
         for (Waiter* waiter : waiters_)
@@ -88,15 +98,22 @@ public:
         io_.notify_all();
     }
 
-    // The I/O thread's life, until `stop()`; drive as above. `due()`: when the engine is next due.
-    template <class Stop, class Drive, class Due>
-    void serve(Lock& lock, Stop&& stop, Drive&& drive, Due&& due) {
+    // The I/O thread's life, until `stop()`; drive as above. `at_rest()`: nothing is under way. `due()`: when the engine
+    // is next due.
+    template <class Stop, class Drive, class AtRest, class Due>
+    void serve(Lock& lock, Stop&& stop, Drive&& drive, AtRest&& at_rest, Due&& due) {
+        std::uint64_t seen = 0;
         while (!stop()) {
-            if (taken() || callers_ > 0) {
+            const bool called = taken() || callers_ > 0;
+            if (called && changes_ == seen) {  // one long call: who leaves tells
                 io_parked_ = true;
                 io_.wait(lock);
                 io_parked_ = false;
-            } else if (const Duration wait = pause(due()); wait > Duration{0}) {
+                continue;
+            }
+            seen = changes_;
+            io_rests_ = called || at_rest();
+            if (const Duration wait = called ? linger_ : pause(io_rests_, due()); wait > Duration{0}) {
                 io_.wait_for(lock, std::chrono::nanoseconds(wait.value));
             } else {
                 left_ = long_ago;
@@ -104,6 +121,7 @@ public:
                 drive(lock, [&] { return callers_ > 0 || claimed() || stop(); });
                 leave();
             }
+            io_rests_ = false;
         }
     }
 
@@ -114,6 +132,8 @@ private:
         std::condition_variable condition;
     };
     static constexpr Time long_ago{INT64_MIN};
+    // Until the caller that has started something waits for it, as most do.
+    static constexpr Duration moment = microseconds(100);
 
     // Offers the free role to the next in turn.
     void pass() {
@@ -127,11 +147,12 @@ private:
         }
     }
 
-    // How long the I/O thread stays away after a caller drove; not beyond the engine's deadline.
-    Duration pause(Time due) {
+    // How long the I/O thread stays away from now on.
+    Duration pause(bool at_rest, Time due) {
         if (left_ == long_ago) return Duration{0};
-        const Time end = left_ + linger_;
-        return (due < end ? due : end) - pump_.now();
+        const Time now = pump_.now();
+        if (at_rest) return left_ + linger_ - now;
+        return std::min(due, left_ + std::min(linger_, moment)) - now;
     }
 
     EnginePump& pump_;
@@ -143,6 +164,7 @@ private:
     std::condition_variable claims_;
     std::condition_variable io_;
     bool io_parked_ = false;  // the I/O thread sleeps until it is offered the role
+    bool io_rests_ = false;   // it may sleep for all of linger_
     Time left_ = long_ago;    // when a caller last left; long_ago: the I/O thread has driven since
     std::uint64_t changes_ = 0;
 };

@@ -3,9 +3,8 @@
 // Driving. It means: receive, handle, transmit, take events, sleep. One thread at a time has the driving
 // role. At rest it is the I/O thread, asleep in the driver's wait(). A caller that waits for a message takes the
 // role itself (leader), so that a small message pays no hand-over between threads; other waiting callers sleep on
-// a condition variable (followers) and one of them is given the role when the leader leaves. The I/O thread takes
-// it back once no caller has had it for RuntimeOptions::linger, or earlier when the engine's deadline has come: a
-// burst of small blocking calls pays one hand-over.
+// a condition variable (followers) and one of them is given the role when the leader leaves. When the I/O thread takes
+// it back stands in driving_role.hpp.
 //
 // Invariants: only the holder of the role calls the driver, except now_ns and wake. Only the holder takes events,
 // so a message's memory is in nobody's hands but the caller's once its operation is over. The mutex guards the
@@ -209,6 +208,7 @@ private:
         patience_.was_busy();
     }
     void look_or_sleep(Lock& lock, RealTime until);
+    bool at_rest() const;
     void drive_once(Lock& lock);
     void kick(Lock& lock);
     void flush(Lock& lock);

@@ -18,7 +18,7 @@ void Runtime::serve() {
     Lock lock(mutex_);
     role_.serve(
         lock, [&] { return stop_; }, [&](Lock&, auto&& stop) { drive(lock, stop, real_never); },
-        [&] { return pump_.next_deadline(); });
+        [&] { return at_rest(); }, [&] { return pump_.next_deadline(); });
 }
 
 void Runtime::look_or_sleep(Lock& lock, RealTime until) {
@@ -40,12 +40,20 @@ void Runtime::drive_once(Lock& lock) {
     role_.leave_warm();
 }
 
+// Nothing is under way here. Copies whose packets have all left are no reason to be awake: their acknowledgements come
+// with what the next call brings.
+bool Runtime::at_rest() const {
+    return operations_.empty() && collectives_->under_way() == 0 && !engine_->has_queued();
+}
+
 // Has packets of a command leave now: by whoever drives, or else by this thread.
 void Runtime::kick(Lock& lock) {
-    if (role_.taken() || closing_)
+    if (role_.taken() || closing_) {
         role_.interrupt();
-    else
-        drive_once(lock);
+        return;
+    }
+    drive_once(lock);
+    if (!at_rest()) role_.call_io();
 }
 
 // As kick, where the caller is about to drive anyway: its packets travel while it gets round to that.

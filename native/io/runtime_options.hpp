@@ -33,7 +33,7 @@ struct RuntimeOptions {
     bool allow_unauthenticated = false;
     // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
     bool io_thread = true;
-    Duration linger = microseconds(100);
+    Duration linger = milliseconds(2);
     // What messages to one peer leave from copies at once (CollectiveExecutor).
     Bytes max_copied = CollectiveExecutor::max_copied_default;
     // close() waits this long for peers to acknowledge what collectives have left in copies: failure notices, and what
@@ -126,7 +126,8 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
                                               "it a send is over once the peer has it."}),
     setting_row<&RuntimeOptions::linger>(
         {SettingSection::timers, "linger_s", accept::number(0, 1),
-         "How long the I/O thread stays away after a blocking call, so that the next call need not wait for it."}),
+         "How long the I/O thread stays away after a call while nothing is under way, so that the next call need not "
+         "wait for it."}),
 };
 
 inline constexpr SettingRow<JobSettings> job_settings[] = {

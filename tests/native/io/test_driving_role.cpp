@@ -124,7 +124,7 @@ TEST_CASE("driving role: the I/O thread drives while no caller waits, and ends w
                 Role::drive(held, leave);
                 serves = false;
             },
-            [] { return Time{0}; });
+            [] { return true; }, [] { return Time{0}; });
     });
     test.await([&] { return serves; });
     bool io_was_out = false;
@@ -143,6 +143,45 @@ TEST_CASE("driving role: the I/O thread drives while no caller waits, and ends w
         const Lock lock(test.mutex);
         stop = true;
         test.role.notify_all();
+    }
+    io.join();
+}
+
+TEST_CASE("driving role: the I/O thread stays away from a caller's pauses until something is under way") {
+    Role test;
+    DrivingRole role(test.pump, seconds(3600));
+    bool stop = false, serves = false, rests = true;
+    int looks = 0;
+    {
+        Lock lock(test.mutex);
+        role.take_free();
+        role.leave_warm();
+    }
+    std::thread io([&] {
+        Lock lock(test.mutex);
+        role.serve(
+            lock, [&] { return stop; },
+            [&](Lock& held, auto&& leave) {
+                serves = true;
+                Role::drive(held, leave);
+            },
+            [&] {
+                ++looks;
+                return rests;
+            },
+            [] { return Time{0}; });
+    });
+    test.await([&] { return looks > 0; });
+    {
+        const Lock lock(test.mutex);
+        CHECK_FALSE(serves);  // though it is due
+        rests = false;
+        role.call_io();
+    }
+    test.await([&] { return serves; });
+    {
+        const Lock lock(test.mutex);
+        stop = true;
     }
     io.join();
 }
