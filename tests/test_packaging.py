@@ -83,8 +83,8 @@ def package_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
 
 
-def test_runtime_needs_numpy_and_torch_only(pyproject: dict[str, Any]) -> None:
-    assert package_names(pyproject["project"]["dependencies"]) == {"numpy", "torch"}
+def test_runtime_needs_three_packages_only(pyproject: dict[str, Any]) -> None:
+    assert package_names(pyproject["project"]["dependencies"]) == {"aeg", "numpy", "torch"}
 
 
 def test_build_needs_no_torch(pyproject: dict[str, Any]) -> None:

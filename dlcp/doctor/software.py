@@ -50,8 +50,7 @@ def look_at_software() -> Iterator[Finding]:
     else:
         yield CRYPTO.ok(
             says,
-            "cheaper tags: libipsec-mb 2.0 on x86 (Debian 13: apt-get install libipsec-mb2), 1.3 if the processor has"
-            " AVX-512, or libaegis",
+            "cheaper tags: pip install aeg, or libipsec-mb 2.0 on x86 (Debian 13: apt-get install libipsec-mb2)",
         )
 
 

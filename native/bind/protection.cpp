@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -24,8 +25,16 @@ std::array<std::uint8_t, size> exactly(nb::bytes bytes, const char* what) {
     return out;
 }
 
-nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_number, nb::bytes payload) {
-    const auto packet_key = make_packet_key(exactly<packet_key_bytes>(key, "key"), CryptoLibrary::fastest);
+constexpr std::pair<Cipher, const char*> cipher_names[] = {{Cipher::aes_128_gcm, "aes_128_gcm"},
+                                                           {Cipher::aegis_128x2, "aegis_128x2"}};
+
+nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_number, nb::bytes payload,
+                       const std::string& cipher) {
+    std::unique_ptr<PacketKey> packet_key;
+    for (const auto& [each, name] : cipher_names)
+        if (cipher == name)
+            packet_key = make_packet_key(exactly<packet_key_bytes>(key, "key"), each, CryptoLibrary::fastest);
+    if (!packet_key) throw nb::value_error(("cipher is '" + cipher + "', which is not there").c_str());
     const auto* const head = static_cast<const std::uint8_t*>(header.data());
     const std::size_t size = header.size() > wire::type_offset ? wire::header_bytes_of(head) : wire::header_bytes;
     if (header.size() != size)
@@ -37,17 +46,33 @@ nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_num
     return nb::bytes(tag.data(), tag.size());
 }
 
+// The package aeg carries libaegis for most machines; its extension module exports no symbols, but says where they are.
+void find_aegis() {
+    try {
+        const nb::module_ package = nb::module_::import_("aeg._aegis");
+        const nb::object ffi = package.attr("ffi"), library = package.attr("lib");
+        const auto address = [&](const char* name) {
+            return nb::cast<std::uintptr_t>(
+                nb::int_(ffi.attr("cast")("uintptr_t", ffi.attr("addressof")(library, name))));
+        };
+        library.attr("aegis_init")();
+        lend_aegis(address("aegis128x2_encrypt_detached"), address("aegis128x2_decrypt_detached"));
+    } catch (const nb::python_error&) {
+        // It is not installed, or is another version: then as without.
+    }
+}
+
 }  // namespace
 
 void bind_protection(nb::module_& m) {
+    find_aegis();
     m.def("fastest_crypto_library", [] { return std::string(fastest_crypto_library()); });
     m.def(
         "offered_ciphers",
         [] {
             const CipherCosts costs = offered_ciphers(CipherChoice::any, CryptoLibrary::fastest);
             nb::dict out;
-            for (const auto& [cipher, name] :
-                 {std::pair{Cipher::aes_128_gcm, "aes_128_gcm"}, std::pair{Cipher::aegis_128x2, "aegis_128x2"}})
+            for (const auto& [cipher, name] : cipher_names)
                 if (costs.of(cipher) != 0) out[name] = 2 * costs.of(cipher);
             return out;
         },
@@ -66,7 +91,7 @@ void bind_protection(nb::module_& m) {
         nb::arg("high_rank"), nb::arg("low_session"), nb::arg("high_session"), nb::arg("source_rank"),
         nb::arg("epoch"));
     m.def("authenticate", &authenticate, nb::arg("key"), nb::arg("header"), nb::arg("packet_number"),
-          nb::arg("payload"), "The 16-byte tag over a header and a payload.");
+          nb::arg("payload"), nb::arg("cipher") = "aes_128_gcm", "The 16-byte tag over a header and a payload.");
 }
 
 }  // namespace dlcp::bind

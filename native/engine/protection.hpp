@@ -58,6 +58,11 @@ std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, CryptoLibr
 // A key for any cipher. nullptr: what it needs is not there.
 std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, Cipher cipher, CryptoLibrary library);
 
+// Before the first key: functions of a libaegis that was loaded otherwise (aegis128x2_encrypt_detached and
+// aegis128x2_decrypt_detached), as they stand in memory to the end of the process. They are used if they give the
+// published vector.
+void lend_aegis(std::uintptr_t encrypt, std::uintptr_t decrypt);
+
 // Which library `fastest` stands for with AES-128-GCM on this machine: "ipsec-mb" or "openssl".
 std::string_view fastest_crypto_library();
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dlcp import _native
 from tests.support import vectors
 from tests.support import wire_twin as twin
 from tests.support.aegis_twin import Aegis128X2
@@ -275,6 +276,29 @@ def test_aegis_twin_gives_the_published_vectors() -> None:
     )
     plain, associated = bytes([4, 5, 6, 7]) * 30, bytes([1, 2, 3, 4]) * 2
     assert cipher.encrypt(nonce, plain, associated).hex() == text + "1aebc200804f405cab637f2adebb6d77"
+
+
+def test_aegis_is_there_and_gives_the_vectors() -> None:
+    """By the package aeg, or by libaegis of this machine."""
+    assert "aegis_128x2" in _native.offered_ciphers()
+    tried = 0
+    for record in vectors.load("protected.txt"):
+        if record["cipher"] != "aegis_128x2" or record["expect"] != "ok":
+            continue
+        datagram = twin.parse(bytes.fromhex(record["bytes"]))
+        assert isinstance(datagram, twin.Datagram)
+        if datagram.header.flags & twin.ENCRYPTED:
+            continue
+        tag = _native.authenticate(
+            bytes.fromhex(record["packet_key"]),
+            datagram.header_bytes,
+            datagram.header.packet_number,
+            datagram.payload,
+            cipher="aegis_128x2",
+        )
+        assert tag == datagram.tag, record["name"]
+        tried += 1
+    assert tried
 
 
 def test_packet_key_differs_in_every_part_of_its_scope() -> None:

@@ -175,9 +175,10 @@ def test_four_endpoints_all_to_all() -> None:
             endpoint.close()
 
 
+@pytest.mark.parametrize("cipher", ["aes_128_gcm", "aegis_128x2"])
 @pytest.mark.parametrize("encrypt", [False, True])
-def test_same_key_on_both_sides(encrypt: bool) -> None:
-    settings = Settings(key=KEY, encrypt=encrypt)
+def test_same_key_on_both_sides(encrypt: bool, cipher: str) -> None:
+    settings = Settings(key=KEY, encrypt=encrypt, cipher=cipher)
     with open_endpoint(0, settings=settings) as a, open_endpoint(1, settings=settings) as b:
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         for _ in range(3):
