@@ -51,6 +51,7 @@
 #include "engine/event.hpp"
 #include "engine/frames.hpp"
 #include "engine/grant_scheduler.hpp"
+#include "engine/leisure.hpp"
 #include "engine/message_command.hpp"
 #include "engine/packet.h"
 #include "engine/peer.hpp"
@@ -122,6 +123,8 @@ public:
     bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0 || pieces_.pending; }
     bool poll_event(Event& out);
     Time next_deadline() const;
+    // How long what arrives from now on may wait in the driver.
+    Duration nap(Time now) const { return leisure_.nap(now); }
     // Packets of messages wait to leave, if only for a window. Time grows with the number of peers.
     bool has_queued() const;
 
@@ -420,6 +423,7 @@ private:
     EndpointConfig config_;
     Counters counters_;
     SendRate send_rate_;
+    Leisure leisure_;
     Sprayed sprayed_;  // what the network does with this endpoint's peers' packets, and so with its own
     std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
     Random random_;

@@ -61,8 +61,10 @@ public:
     }
     std::uint64_t bytes_in_run_time() const { return in_run_time_; }
 
+    static constexpr Duration run_time = microseconds(50);
+
 private:
-    static constexpr Duration run_time = microseconds(50), interval = microseconds(250);
+    static constexpr Duration interval = microseconds(250);
     Time begin_{0};
     std::uint64_t bytes_ = 0;  // since then
     std::uint64_t in_run_time_ = 0;

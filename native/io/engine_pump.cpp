@@ -111,8 +111,26 @@ void EnginePump::sleep(Lock& lock, RealTime until) {
     woken_ = false;
 }
 
+bool EnginePump::nap(Lock& lock, RealTime until) {
+    if (interrupted_ || starved_ || virtual_clock_) return false;
+    const Time when = now();
+    Duration time = std::min(engine_->nap(when), next_deadline() - when);
+    if (until != real_never)
+        time = std::min(
+            time,
+            Duration{std::chrono::duration_cast<std::chrono::nanoseconds>(until - RealClock::now()).count()});
+    if (time <= Duration{0}) return false;
+    ++sleeps_;
+    napping_ = true;
+    nap_end_.wait_for(lock, std::chrono::nanoseconds(time.value));
+    napping_ = false;
+    virtual_clock_ = now() == when;
+    return true;
+}
+
 void EnginePump::interrupt() {
     interrupted_ = true;
+    if (napping_) nap_end_.notify_one();
     if (sleeping_ && !woken_) {
         woken_ = true;
         table_->wake(io_);

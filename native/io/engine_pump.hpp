@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -43,6 +44,9 @@ public:
     // Has the thread that drives look again: at a command, or at another thread that wants to drive.
     void interrupt();
 
+    // Nobody waits for what may arrive next: sleeps over it, for a moment, until interrupt(). False: somebody does.
+    bool nap(Lock& lock, RealTime until);
+
     std::uint64_t sleeps() const { return sleeps_; }
 
 private:
@@ -64,6 +68,9 @@ private:
     bool sleeping_ = false;     // a thread is in the driver's wait() …
     bool woken_ = false;        // … out of which it has been called
     bool starved_ = false;      // the last round ended for want of buffers
+    bool napping_ = false;
+    std::condition_variable nap_end_;
+    bool virtual_clock_ = false;  // one that moves in the driver's wait() alone, and so in no nap
     std::uint64_t sleeps_ = 0;
 
     // Without the mutex: of the thread that drives.

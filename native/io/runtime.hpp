@@ -194,7 +194,7 @@ private:
     template <class Stop>
     void drive(Lock& lock, Stop&& stop, RealTime until) {
         while (!stop() && !has_passed(until))
-            if (round(lock) && !stop()) pump_.sleep(lock, until);
+            if (round(lock) && !stop() && !pump_.nap(lock, until)) pump_.sleep(lock, until);
     }
     // The same for a caller, who is better served by looking a little longer than by sleeping a little.
     template <class Stop>
@@ -202,7 +202,7 @@ private:
         while (!stop() && !has_passed(until)) {
             if (!round(lock))
                 patience_.was_busy();
-            else if (!stop())
+            else if (!stop() && !pump_.nap(lock, until))
                 look_or_sleep(lock, until);
         }
         patience_.was_busy();
