@@ -257,6 +257,7 @@ private:
     [[gnu::always_inline]] inline bool find_work(SendQueue& queue, const SendList& list);
     [[gnu::always_inline]] inline const SendList* list_for_run(Peer& peer, SendQueue& queue);
     const SendList* bring_started_forward(SendQueue& queue, const SendList& list);
+    std::uint64_t unread_most(const Peer& peer) const;
     [[gnu::always_inline]] inline bool may_start_run(Peer& peer, Run& run, bool repairs);
     [[gnu::always_inline]] inline void fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run,
                                                 PacketBuilder& packet);

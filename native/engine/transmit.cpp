@@ -108,10 +108,23 @@ const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList
     return nullptr;
 }
 
+// A queue in the network ends a window's growth, one in the receiver's sockets does not: that costs nothing but the
+// caches through which all of it then passes. So no more is in flight than leaves in two round trips and a millisecond,
+// or than a cache holds in any case. On a long path what waits is little beside what is on its way.
+std::uint64_t Endpoint::unread_most(const Peer& peer) const {
+    constexpr Duration unread = milliseconds(1);
+    constexpr std::uint64_t cached_bytes = 1 << 20;
+    const Duration path = peer.rtt.min();
+    if (path >= unread) return UINT64_MAX;
+    return std::max(cached_bytes,
+                    send_rate_.bytes_in_run_time() *
+                        static_cast<std::uint64_t>((path * 2 + unread).value / SendRate::run_time.value));
+}
+
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
 bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
     SenderState& sender = peer.session->sender;
-    run.window = sender.window(peer.datagram_bytes).value;
+    run.window = std::min(sender.window(peer.datagram_bytes).value, unread_most(peer));
     run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
     if (sender.waits()) run.allowed = peer.datagram_bytes;
     const std::uint64_t pace = sender.pacer.allowed_bytes(run.now);
