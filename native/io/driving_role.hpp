@@ -105,7 +105,7 @@ public:
         std::uint64_t seen = 0;
         while (!stop()) {
             const bool called = taken() || callers_ > 0;
-            if (called && changes_ == seen) {  // one long call: who leaves tells
+            if (called && (changes_ == seen || linger_ <= Duration{0})) {  // one long call: who leaves tells
                 io_parked_ = true;
                 io_.wait(lock);
                 io_parked_ = false;

@@ -114,7 +114,7 @@ TEST_CASE("driving role: a caller that needs the driver for itself comes before 
 
 TEST_CASE("driving role: the I/O thread drives while no caller waits, and ends when it is to stop") {
     Role test;
-    bool stop = false, serves = false, done = false;
+    bool stop = false, serves = false;
     std::thread io([&] {
         Lock lock(test.mutex);
         test.role.serve(
@@ -127,17 +127,24 @@ TEST_CASE("driving role: the I/O thread drives while no caller waits, and ends w
             [] { return true; }, [] { return Time{0}; });
     });
     test.await([&] { return serves; });
-    bool io_was_out = false;
+    int looks = 0, io_was_there = 0;
     {
+        // One call after the other: the I/O thread is told of the first one's end when the second has begun.
         Lock lock(test.mutex);
-        test.role.wait_until(
-            lock, [&] { return done; }, real_never, nullptr,
-            [&](Lock&, auto&&) {
-                io_was_out = !serves;
-                done = true;
-            });
+        for (const int until : {20, 2000}) {
+            test.role.wait_until(
+                lock, [&] { return looks == until; }, real_never, nullptr,
+                [&](Lock& held, auto&& leave) {
+                    Role::drive(held, [&] {
+                        ++looks;
+                        io_was_there += serves || !test.role.taken();
+                        return leave();
+                    });
+                });
+        }
     }
-    CHECK(io_was_out);
+    CHECK(looks == 2000);
+    CHECK(io_was_there == 0);
     test.await([&] { return serves; });  // it takes the role back
     {
         const Lock lock(test.mutex);
