@@ -50,7 +50,8 @@ def look_at_software() -> Iterator[Finding]:
     else:
         yield CRYPTO.ok(
             says,
-            "cheaper tags: pip install aeg, or libipsec-mb 2.0 on x86 (Debian 13: apt-get install libipsec-mb2)",
+            "cheaper tags: libipsec-mb 2.0 on x86 (Debian 13: apt-get install libipsec-mb2)"
+            + ("" if "aegis_128x2" in ciphers else ", or pip install aeg"),
         )
 
 

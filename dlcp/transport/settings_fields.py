@@ -137,7 +137,7 @@ class SettingsFields:
     # ---- timers ----
     linger_s: float = 0.002
     """How long the I/O thread stays away after a call while nothing is under way, so that the next call need not
-    wait for it. Accepted: a number from 0 to 1.
+    wait for it. Peers may be answered so much later. Accepted: a number from 0 to 0.1.
     """
     connect_timeout_s: float = 30.0
     """How long connect() waits for the handshake if the call names no time. Accepted: a number above 0 up to 1e+09."""

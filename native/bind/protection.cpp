@@ -34,7 +34,9 @@ nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_num
     for (const auto& [each, name] : cipher_names)
         if (cipher == name)
             packet_key = make_packet_key(exactly<packet_key_bytes>(key, "key"), each, CryptoLibrary::fastest);
-    if (!packet_key) throw nb::value_error(("cipher is '" + cipher + "', which is not there").c_str());
+    if (!packet_key)
+        throw nb::value_error(
+            ("cipher is '" + cipher + "'; accepted: aes_128_gcm, and aegis_128x2 where libaegis is").c_str());
     const auto* const head = static_cast<const std::uint8_t*>(header.data());
     const std::size_t size = header.size() > wire::type_offset ? wire::header_bytes_of(head) : wire::header_bytes;
     if (header.size() != size)
@@ -55,10 +57,11 @@ void find_aegis() {
             return nb::cast<std::uintptr_t>(
                 nb::int_(ffi.attr("cast")("uintptr_t", ffi.attr("addressof")(library, name))));
         };
-        library.attr("aegis_init")();
+        if (nb::cast<int>(library.attr("aegis_init")()) != 0) return;
         lend_aegis(address("aegis128x2_encrypt_detached"), address("aegis128x2_decrypt_detached"));
-    } catch (const nb::python_error&) {
-        // It is not installed, or is another version: then as without.
+    } catch (nb::python_error& error) {
+        // Not installed, or another version: then as without.
+        if (!error.matches(PyExc_ImportError) && !error.matches(PyExc_AttributeError)) throw;
     }
 }
 

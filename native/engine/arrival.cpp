@@ -79,7 +79,7 @@ void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
         peer.touched = false;
         if (peer.up()) acknowledge_batch(now, peer);
     }
-    leisure_.end_batch(now, config_.receive_buffer);
+    coalescing_.end_batch(now, config_.receive_buffer);
     if (turns_.due(now)) give_turns(now);
 }
 

@@ -150,7 +150,7 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
         if (turns_.gives()) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, h.payload_bytes);
         counters_.data_bytes_placed += h.payload_bytes;
         m.place(now, h.block_index, d.payload, h.payload_bytes);
-        leisure_.on_data(h.payload_bytes, m.missing_bytes(), is_trusted(peers_[m.peer]->address));
+        coalescing_.on_data(h.payload_bytes, m.missing_bytes(), is_trusted(peers_[m.peer]->address));
     } else {
         ++counters_.duplicate_blocks;
     }

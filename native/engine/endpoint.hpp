@@ -51,7 +51,7 @@
 #include "engine/event.hpp"
 #include "engine/frames.hpp"
 #include "engine/grant_scheduler.hpp"
-#include "engine/leisure.hpp"
+#include "engine/receive_coalescing.hpp"
 #include "engine/message_command.hpp"
 #include "engine/packet.h"
 #include "engine/peer.hpp"
@@ -124,7 +124,7 @@ public:
     bool poll_event(Event& out);
     Time next_deadline() const;
     // How long what arrives from now on may wait in the driver.
-    Duration nap(Time now) const { return leisure_.nap(now); }
+    Duration nap(Time now) const { return coalescing_.nap(now); }
     // Packets of messages wait to leave, if only for a window. Time grows with the number of peers.
     bool has_queued() const;
 
@@ -257,7 +257,7 @@ private:
     [[gnu::always_inline]] inline bool find_work(SendQueue& queue, const SendList& list);
     [[gnu::always_inline]] inline const SendList* list_for_run(Peer& peer, SendQueue& queue);
     const SendList* bring_started_forward(SendQueue& queue, const SendList& list);
-    std::uint64_t unread_most(const Peer& peer) const;
+    std::uint64_t in_flight_bytes_max(const Peer& peer) const;
     [[gnu::always_inline]] inline bool may_start_run(Peer& peer, Run& run, bool repairs);
     [[gnu::always_inline]] inline void fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run,
                                                 PacketBuilder& packet);
@@ -423,8 +423,8 @@ private:
 
     EndpointConfig config_;
     Counters counters_;
-    SendRate send_rate_;
-    Leisure leisure_;
+    RecentRate send_rate_;
+    ReceiveCoalescing coalescing_;
     Sprayed sprayed_;  // what the network does with this endpoint's peers' packets, and so with its own
     std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
     Random random_;

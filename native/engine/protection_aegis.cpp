@@ -1,9 +1,9 @@
 // Packet protection by AEGIS-128X2 (draft-irtf-cfrg-aegis-aead-18) of libaegis: as fast with VAES on AVX2 as with
 // AVX-512, on processors of either maker, and fast on ARM.
 //
-// Found at run time, or lent by who has loaded it already. Only the functions over whole packets are used: they take plain bytes, so no layout of the
-// library is compiled in. Authentication alone is AEGIS with an empty text, as GMAC is GCM with one. A payload that
-// does not follow its header is copied behind it first.
+// Loaded at run time, or its functions are lent (lend_aegis). Only those over whole packets are used: they take plain
+// bytes, so no layout of the library is compiled in. Authentication alone is AEGIS with an empty text, as GMAC is GCM
+// with one. A payload that does not follow its header is copied behind it first.
 //
 // Rejected alternatives, by the time for 64 + 1408 bytes (Xeon at 3.6 GHz; this takes 96 ns, and 16 more for a
 // copy). The functions for a MAC in parts take 109 to 115 ns and need the size of the library's state. AEGIS-128L

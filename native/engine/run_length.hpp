@@ -44,10 +44,10 @@ private:
     std::int32_t share_ = 0;  // overtaken, of recent pairs
 };
 
-// What an endpoint sends to all its peers, lately, in 50 us.
-class SendRate {
+// Bytes that passed lately in 50 us: what an endpoint sends to all its peers, or what it takes.
+class RecentRate {
 public:
-    void on_sent(Time now, std::uint64_t bytes) {
+    void add(Time now, std::uint64_t bytes) {
         const Duration passed = now - begin_;
         if (passed >= interval) {
             // After a pause the rate before it is the better guess.
@@ -101,7 +101,7 @@ public:
         bool limited = false;  // by the window, or by what there is to send
         bool round_over = false;
         bool sprayed = false;              // by switches
-        std::uint64_t packets_needed = 1;  // in a row, so that the processor keeps up (SendRate)
+        std::uint64_t packets_needed = 1;  // in a row, so that the processor keeps up (RecentRate)
     };
     void on_ack(const News& news) {
         acked_ += news.acked_packets;

@@ -109,22 +109,23 @@ const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList
 }
 
 // A queue in the network ends a window's growth, one in the receiver's sockets does not: that costs nothing but the
-// caches through which all of it then passes. So no more is in flight than leaves in two round trips and a millisecond,
-// or than a cache holds in any case. On a long path what waits is little beside what is on its way.
-std::uint64_t Endpoint::unread_most(const Peer& peer) const {
-    constexpr Duration unread = milliseconds(1);
+// caches through which all of it then passes. So no more is in flight to a peer than leaves to all of them in two round
+// trips and two milliseconds, or than a cache holds in any case. On a long path what waits is little beside what is on
+// its way.
+std::uint64_t Endpoint::in_flight_bytes_max(const Peer& peer) const {
+    constexpr Duration long_path = milliseconds(1), unread = milliseconds(2);
     constexpr std::uint64_t cached_bytes = 1 << 20;
     const Duration path = peer.rtt.min();
-    if (path >= unread) return UINT64_MAX;
+    if (path >= long_path) return UINT64_MAX;
     return std::max(cached_bytes,
                     send_rate_.bytes_in_run_time() *
-                        static_cast<std::uint64_t>((path * 2 + unread).value / SendRate::run_time.value));
+                        static_cast<std::uint64_t>((path * 2 + unread).value / RecentRate::run_time.value));
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
 bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
     SenderState& sender = peer.session->sender;
-    run.window = std::min(sender.window(peer.datagram_bytes).value, unread_most(peer));
+    run.window = std::min(sender.window(peer.datagram_bytes).value, in_flight_bytes_max(peer));
     run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
     if (sender.waits()) run.allowed = peer.datagram_bytes;
     const std::uint64_t pace = sender.pacer.allowed_bytes(run.now);
@@ -266,7 +267,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     sender.sent_total += Bytes{run.bytes};
     sender.unrequested_bytes += run.bytes;
     turns_.sent(run.bytes);
-    send_rate_.on_sent(run.now, run.bytes);
+    send_rate_.add(run.now, run.bytes);
     sender.pacer.on_sent(run.now, {run.bytes - run.saved});
     counters_.data_packets_sent += run.size;
 

@@ -4,10 +4,10 @@
 // other callers sleep meanwhile (followers), and one of them is given the role when the leader leaves. A caller that
 // needs the driver for itself for a moment comes before all of them.
 //
-// When no caller wants it, the I/O thread takes it back. If something is under way, that is a moment later. If nothing
-// is, it looks in only once per `linger`, whatever is due: who calls again and again then finds the role free each time,
-// and pays no switch between threads. Peers that wait meanwhile wait for the next call, or for an acknowledgement that is
-// late by that time.
+// When no caller wants it, the I/O thread takes it back. If something is under way, that is a moment later, and who leaves
+// calls it. If nothing is, it stays away until nobody has driven for `linger`, whatever is due: who calls again and again
+// finds the role free each time, and pays no switch between threads. Peers that wait meanwhile wait for the next call, or
+// for an acknowledgement that is late by that time.
 //
 // Everything is called with the runtime's mutex held. "Until" is in real time.
 #pragma once
@@ -83,10 +83,10 @@ public:
         if (driving_) pump_.interrupt();
     }
 
-    // Something is under way now that no caller waits for.
-    void call_io() {
-        if (io_rests_) io_.notify_one();
-    }
+    // Something is under way that no caller waits for.
+    void call_io() { io_.notify_one(); }
+    // The I/O thread may stay away for all of linger_ though nobody drives.
+    bool io_rests() const { return io_rests_; }
 
     // Wakes the callers that wait for `subject` or for anything; nullptr: those that wait for anything.
     void notify(const void* subject) {
@@ -133,7 +133,7 @@ private:
     };
     static constexpr Time long_ago{INT64_MIN};
     // Until the caller that has started something waits for it, as most do.
-    static constexpr Duration moment = microseconds(100);
+    static constexpr Duration hand_back_delay = microseconds(100);
 
     // Offers the free role to the next in turn.
     void pass() {
@@ -152,7 +152,7 @@ private:
         if (left_ == long_ago) return Duration{0};
         const Time now = pump_.now();
         if (at_rest) return left_ + linger_ - now;
-        return std::min(due, left_ + std::min(linger_, moment)) - now;
+        return std::min(due, left_ + std::min(linger_, hand_back_delay)) - now;
     }
 
     EnginePump& pump_;

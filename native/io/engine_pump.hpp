@@ -1,6 +1,6 @@
 // What driving an engine means: packets from the driver to it and back, its timers, and sleep until more is due.
 //
-// Only the thread that drives calls `round` and `sleep`; any thread may call `now` and `interrupt`. All with the
+// Only the thread that drives calls `round`, `flush`, `nap` and `sleep`; any thread may call `now` and `interrupt`. All with the
 // runtime's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
 #pragma once
 
@@ -44,7 +44,7 @@ public:
     // Has the thread that drives look again: at a command, or at another thread that wants to drive.
     void interrupt();
 
-    // Nobody waits for what may arrive next: sleeps over it, for a moment, until interrupt(). False: somebody does.
+    // Sleeps for as long as what arrives may wait in the driver, or until interrupt(). False: it may not wait.
     bool nap(Lock& lock, RealTime until);
 
     std::uint64_t sleeps() const { return sleeps_; }

@@ -189,6 +189,7 @@ private:
         const auto drive = [&](Lock&, auto&& stop) { drive_patiently(lock, stop, until); };
         role_.wait_until(
             lock, [&] { return done() || closing_; }, until, operation, drive);
+        call_io();
     }
     // The loop of whoever has the role.
     template <class Stop>
@@ -209,6 +210,7 @@ private:
     }
     void look_or_sleep(Lock& lock, RealTime until);
     bool at_rest() const;
+    void call_io();
     void drive_once(Lock& lock);
     void kick(Lock& lock);
     void flush(Lock& lock);

@@ -38,6 +38,7 @@ void Runtime::drive_once(Lock& lock) {
     role_.take_free();
     round(lock);
     role_.leave_warm();
+    call_io();
 }
 
 // Nothing is under way here. Copies whose packets have all left are no reason to be awake: their acknowledgements come
@@ -46,14 +47,17 @@ bool Runtime::at_rest() const {
     return operations_.empty() && collectives_->under_way() == 0 && !engine_->has_queued();
 }
 
+// A caller has driven: what is under way beyond its own call is the I/O thread's.
+void Runtime::call_io() {
+    if (role_.io_rests() && !role_.taken() && !at_rest()) role_.call_io();
+}
+
 // Has packets of a command leave now: by whoever drives, or else by this thread.
 void Runtime::kick(Lock& lock) {
-    if (role_.taken() || closing_) {
+    if (role_.taken() || closing_)
         role_.interrupt();
-        return;
-    }
-    drive_once(lock);
-    if (!at_rest()) role_.call_io();
+    else
+        drive_once(lock);
 }
 
 // As kick, where the caller is about to drive anyway: its packets travel while it gets round to that.

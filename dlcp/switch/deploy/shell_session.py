@@ -136,7 +136,7 @@ class ShellSession(Session):
         return [p4r.Entity.FromString(_bytes(e)) for e in self._ask_client("read", "read", entities=body)]
 
     def _ask_client(self, what: str, do: str, **arguments: Any) -> Any:
-        """As `_ask`, of what needs no claim, but with the shell a stream."""
+        """Asks what needs no election id; opens a stream first, since the shell's client is one."""
         if not self._has_client:
             self.open_stream()
         return self._ask(what, do, **arguments)

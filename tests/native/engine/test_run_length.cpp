@@ -43,10 +43,10 @@ TEST_CASE("run length: a queue leaves what the processor needs to keep up") {
     CHECK(after(length, 1, {.queue = true, .needed = 1}) == 2);
     CHECK(after(length, 1, {.queue = true, .needed = UINT64_MAX}) == 44);
     // 1 Gbit/s for some milliseconds is 6 KB in 50 us; a pause changes nothing.
-    SendRate rate;
-    for (std::int64_t us = 0; us < 5000; us += 12) rate.on_sent(Time{us * 1000}, 1500);
+    RecentRate rate;
+    for (std::int64_t us = 0; us < 5000; us += 12) rate.add(Time{us * 1000}, 1500);
     CHECK(rate.bytes_in_run_time() == doctest::Approx(6250).epsilon(0.02));
-    rate.on_sent(Time{9'000'000'000}, 1500);
+    rate.add(Time{9'000'000'000}, 1500);
     CHECK(rate.bytes_in_run_time() == doctest::Approx(6250).epsilon(0.02));
 }
 
