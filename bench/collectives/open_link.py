@@ -1,8 +1,8 @@
 """All-reduces across a link without limit, packet by packet: speed.py says what is judged.
 
 Segmentation offload is off, so this is what a path costs that keeps no super-packets. On the merging link the receiving
-host merges packets (GRO), as drivers of most cards do; sending costs the same. Between containers of one host, as Docker
-leaves them, super-packets stay whole. Of 4 ranks two are on each host; they talk through the network too.
+host merges packets (GRO), as drivers of most cards do; sending costs the same. Between containers of one host, as
+Docker leaves them, super-packets stay whole. Of 4 ranks two are on each host; they talk through the network too.
 """
 
 from __future__ import annotations
