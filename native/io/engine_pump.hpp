@@ -1,7 +1,8 @@
 // What driving an engine means: packets from the driver to it and back, its timers, and sleep until more is due.
 //
-// Only the thread that drives calls `round`, `flush`, `nap` and `sleep`; any thread may call `now` and `interrupt`. All with the
-// runtime's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
+// Only the thread that drives calls `round`, `flush`, `nap` and `sleep`; any thread may call `now` and `interrupt`. All
+// with the runtime's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to
+// the next.
 #pragma once
 
 #include <algorithm>

@@ -124,10 +124,11 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
                                               "Short messages under way to one peer that leave from copies, so "
                                               "that their sends are over at once. Beyond "
                                               "it a send is over once the peer has it."}),
-    setting_row<&RuntimeOptions::linger>({SettingSection::timers, "linger_s", accept::number(0, 0.1),
-                                          "How long the I/O thread stays away after a call while nothing is under "
-                                          "way, so that the next call need not "
-                                          "wait for it. Peers may be answered so much later."}),
+    setting_row<&RuntimeOptions::linger>(
+        {SettingSection::timers, "linger_s", accept::number(0, 0.1),
+         "How long the I/O thread stays away after a call while nothing is under way, "
+         "so that the next call need not wait for it. Peers may be answered so "
+         "much later."}),
 };
 
 inline constexpr SettingRow<JobSettings> job_settings[] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -280,8 +281,9 @@ def test_aegis_twin_gives_the_published_vectors() -> None:
 
 def test_aegis_is_there_and_gives_the_vectors() -> None:
     """By the package aeg, or by libaegis of this machine."""
-    if "aegis_128x2" not in _native.offered_ciphers():
+    if "aes" not in Path("/proc/cpuinfo").read_text().split():
         pytest.skip("no AES instructions on this processor")
+    assert "aegis_128x2" in _native.offered_ciphers()
     tried = 0
     for record in vectors.load("protected.txt"):
         if record["cipher"] != "aegis_128x2" or record["expect"] != "ok":

@@ -142,6 +142,26 @@ TEST_CASE("runtime: over the virtual network, lossy and slow, in virtual time") 
     CHECK(here->waited >= milliseconds(10));
 }
 
+TEST_CASE(
+    "runtime: what is under way goes on when its caller has left, however long the I/O thread may stay away") {
+    RuntimeOptions options = udp_options(0);
+    options.linger = seconds(3600);
+    Pair pair(options, udp_options(1));
+    const auto sent = counting(1000);
+    std::vector<std::uint8_t> got(sent.size()), later(sent.size());
+    for (int round = 0; round < 20; ++round) {
+        const auto there = receive(*pair.left, 1, got, 1);
+        const auto after = receive(*pair.left, 1, later, 2);
+        const auto first = send(*pair.right, 0, sent, 1);
+        REQUIRE(pair.left->wait(there, patience));
+        REQUIRE(pair.right->wait(first, patience));
+        // Nobody calls left any more: what takes and acknowledges this is its I/O thread.
+        REQUIRE(pair.right->wait(send(*pair.right, 0, sent, 2), patience));
+        REQUIRE(pair.left->wait(after, patience));
+        CHECK(later == sent);
+    }
+}
+
 TEST_CASE("runtime: callers that wait at once each get their own") {
     Pair pair;
     constexpr int lanes = 8, rounds = 50;
