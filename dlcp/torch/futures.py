@@ -90,14 +90,22 @@ class Line:
 
 collectives_line = Line("callbacks")
 messages_line = Line("callbacks of messages")
-_mine = threading.local()
+
+
+class _Mine(threading.local):
+    """What this thread runs. A class attribute: asking a plain threading.local for what it lacks takes 0.5 us."""
+
+    running: tuple[Line, int] | None = None
+
+
+_mine = _Mine()
 # Longer waits are none: a thread cannot be asked to wait for ever.
 _LONGEST_S = threading.TIMEOUT_MAX
 
 
 def _running() -> tuple[Line, int] | None:
     """The line and the ticket of the callback that this thread runs, if it does."""
-    return getattr(_mine, "running", None)
+    return _mine.running
 
 
 def line_of_callback() -> Line | None:

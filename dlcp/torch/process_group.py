@@ -224,7 +224,9 @@ class ProcessGroup(dist.ProcessGroup):
             operands.append((memory, data_type(memory.dtype, op, name), self._agree_reduced(tensor)))
         # Every tensor was checked before the first is sent.
         operations: list[Operation] = []
-        sums = self._switch_sums if futures.line_of_callback() is None else None
+        sums = self._switch_sums
+        if sums is not None and futures.line_of_callback() is not None:
+            sums = None
         for memory, dtype, agree in operands:
             starting = self.starting(name, opts, memory)
             if sums is not None and sums.takes(memory, op, factor):

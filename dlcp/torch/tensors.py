@@ -133,23 +133,29 @@ def _note_change(tensor: torch.Tensor, what: str, *, is_replaced: bool) -> None:
     """Tells autograd of a change that it does not see: backward then refuses what would be silently wrong."""
     if not torch.is_grad_enabled() or not isinstance(tensor, torch.Tensor):
         return
+    base = tensor._base
+    if tensor.grad_fn is not None:
+        _tell_backward(tensor, what, is_replaced=is_replaced)
     # Of a view also the whole: that is what a backward from beside the view reaches.
-    computed = [one for one in (tensor, tensor._base) if one is not None and one.grad_fn is not None]
-    if computed:
-        text = (
-            f"backward reaches a tensor that {what} has filled since: autograd does not see collectives. Give the"
-            " collective a detach() or memory of its own, or use torch.distributed.nn.functional"
-        )
-
-        def tell(_: torch.Tensor) -> None:
-            if is_replaced:
-                raise RuntimeError(f"{text}; the gradient would be that of the old values")
-            warnings.warn(f"{text}; the gradient is that of this rank's values alone", stacklevel=2)
-
-        for one in computed:
-            one.register_hook(tell)  # type: ignore[no-untyped-call]
+    if base is not None and base.grad_fn is not None:
+        _tell_backward(base, what, is_replaced=is_replaced)
     # For who saved it before, as any operation in place does.
     torch.autograd.graph.increment_version(tensor)
+
+
+def _tell_backward(tensor: torch.Tensor, what: str, *, is_replaced: bool) -> None:
+    """Has a backward that reaches the tensor, which is computed, hear that it has been filled since."""
+    text = (
+        f"backward reaches a tensor that {what} has filled since: autograd does not see collectives. Give the"
+        " collective a detach() or memory of its own, or use torch.distributed.nn.functional"
+    )
+
+    def tell(_: torch.Tensor) -> None:
+        if is_replaced:
+            raise RuntimeError(f"{text}; the gradient would be that of the old values")
+        warnings.warn(f"{text}; the gradient is that of this rank's values alone", stacklevel=2)
+
+    tensor.register_hook(tell)  # type: ignore[no-untyped-call]
 
 
 def span(memory: torch.Tensor) -> Span:

@@ -91,7 +91,7 @@ class Entry:
     timeout_s: float | None
     label: str | None
     followed: Followed | None = None
-    """What is under way and not known to be over."""
+    """What is under way and not known to be over; the recorder finds out by itself how it ends."""
     created_ns: int = field(default_factory=time.time_ns)
     started_ns: int = 0
     completed_ns: int = 0
@@ -109,12 +109,6 @@ class Entry:
         if self.completed_ns:
             return "completed"
         return "started" if self.started_ns else "scheduled"
-
-    def follow(self, operation: Followed) -> None:
-        """The operation is under way; the recorder finds out by itself how it ends."""
-        self.started_ns = time.time_ns()
-        self.followed = operation
-        self.recorder._follow(self)
 
     def start(self) -> None:
         """The operation is under way, and complete or fail will be called."""
@@ -303,8 +297,9 @@ class FlightRecorder:
         root: int | None = None,
         timeout_s: float | None = None,
         label: str | None = None,
+        followed: Followed | None = None,
     ) -> Entry:
-        """A collective that is about to start.
+        """A collective that is about to start; with `followed`: that has started.
 
         `sequence`: counts the group's collectives, equal on all ranks. `operation`: all_reduce, reduce, reduce_scatter,
         all_gather, broadcast, gather, scatter, all_to_all, barrier; where ranks have parts of different sizes
@@ -312,7 +307,7 @@ class FlightRecorder:
         """
         entry = Entry(
             self, next(self._numbers), group, sequence, operation, input_nbytes, output_nbytes, dtype, root, False, 0,
-            timeout_s, label,
+            timeout_s, label, followed,
         )  # fmt: skip
         group.enqueued = sequence
         return self._keep(entry)
@@ -328,8 +323,9 @@ class FlightRecorder:
         tag: int = 0,
         timeout_s: float | None = None,
         label: str | None = None,
+        followed: Followed | None = None,
     ) -> Entry:
-        """A message to or from `peer`, a rank in the group, that is about to start. None: from anyone.
+        """A message to or from `peer`, a rank in the group, that is about to start, or has. None: from anyone.
 
         `operation`: send or receive.
         """
@@ -337,7 +333,7 @@ class FlightRecorder:
         number = -1 if peer is None else _count(group.sent if sending else group.received, peer)
         entry = Entry(
             self, next(self._numbers), group, number, operation, nbytes if sending else 0, 0 if sending else nbytes,
-            dtype, peer, True, tag, timeout_s, label,
+            dtype, peer, True, tag, timeout_s, label, followed,
         )  # fmt: skip
         return self._keep(entry)
 
@@ -349,6 +345,11 @@ class FlightRecorder:
                 counted = counts[entry.operation] = OperationCounts()
             counted.started += 1
             self._entries.append(entry)
+        if entry.followed is not None:
+            entry.started_ns = entry.created_ns
+            # Two others are looked after: what is over does not pile up behind one that never ends.
+            self._look_after(2)
+            self._under_way.append(entry)
         return entry
 
     def group_failed(self, group: RecordedGroup, failure: str) -> Path | None:
@@ -402,11 +403,6 @@ class FlightRecorder:
             self.path = target = own_folder(target.parent) / target.name
         write_trace(self.trace(), target)
         return target
-
-    def _follow(self, entry: Entry) -> None:
-        """Follows one more, and looks after two others: what is over does not pile up behind one that never ends."""
-        self._look_after(2)
-        self._under_way.append(entry)
 
     def _look_after(self, count: int) -> None:
         """Settles those of the next few under way that are over. Whoever takes one off the list settles it."""

@@ -263,18 +263,6 @@ class Membership:
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
         sequence = self._take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
-        operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
-        entry = self._recorder.record(
-            self._record,
-            sequence,
-            operation,
-            input_nbytes,
-            output_nbytes,
-            dtype,
-            root=root,
-            timeout_s=options.timeout_s,
-            label=options.label,
-        )
         started_s = time.monotonic()
         assert plan.command is not None
         collective = self._runtime.start_collective(
@@ -287,7 +275,20 @@ class Membership:
             None if loss is None else loss.native(),
             None if coded is None else coded.native(),
         )
-        entry.follow(collective)
+        # Its packets travel while the rest is done.
+        operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
+        self._recorder.record(
+            self._record,
+            sequence,
+            operation,
+            input_nbytes,
+            output_nbytes,
+            dtype,
+            root=root,
+            timeout_s=options.timeout_s,
+            label=options.label,
+            followed=collective,
+        )
         work = Work(
             self._group,
             collective,
@@ -333,7 +334,10 @@ class Membership:
                 number = self._messages
                 self._messages = number + 1
             piece = Span(data[0] + at, min(self._limit_bytes, data[1] - at))
-            entry = self._recorder.record_message(
+            collective = self._runtime.start_message(
+                self.number, operation == "send", peer, tag, piece, options, (options.keep, data)
+            )
+            self._recorder.record_message(
                 self._record,
                 operation,
                 peer,
@@ -341,11 +345,8 @@ class Membership:
                 tag=tag,
                 timeout_s=options.timeout_s,
                 label=options.label,
+                followed=collective,
             )
-            collective = self._runtime.start_message(
-                self.number, operation == "send", peer, tag, piece, options, (options.keep, data)
-            )
-            entry.follow(collective)
             work = Work(
                 self._group,
                 collective,

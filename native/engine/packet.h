@@ -2,8 +2,9 @@
  *
  * Sending: the driver lends `head` (room for the largest datagram that it says it carries); the engine writes the
  * header there, points `body` into the caller's own tensor, and writes the authentication tag right behind the header
- * bytes in `head`. The driver reads both until tx_put returns, and no longer. On the wire the datagram is head[0, head_bytes) + body[0, body_bytes) + the tail_bytes
- * that follow head[head_bytes). Control and encrypted packets carry everything in head: body_bytes is 0.
+ * bytes in `head`. The driver reads both until tx_put returns, and no longer. On the wire the datagram is
+ * head[0, head_bytes) + body[0, body_bytes) + the tail_bytes that follow head[head_bytes). Control and encrypted packets
+ * carry everything in head, and so do those that the engine lays end to end: body_bytes is 0.
  *
  * Receiving: `head` is the whole UDP payload, head_bytes its length; body and tail are unused. A packet with
  * DLCP_PACKET_VIRTUAL carries body_bytes of payload that exist as a length only (a simulator's packet).
@@ -33,6 +34,9 @@
 /* Sending: leaves as a datagram of its own, in no super-packet with others. Some devices let a super-packet through whose
  * packets are each too large for them, so only such a packet shows what size the path carries. */
 #define DLCP_PACKET_ALONE 8u
+/* Lent for sending: all memory from this head to the next one of the same tx_get is free as well. So the engine may move
+ * `head` forward, and lay packets end to end. A driver that reads them in one piece sets it. */
+#define DLCP_PACKET_ADJOINS 16u
 
 /* A private channel to one process of the same user on this host (shared memory): what is sent there reaches that
  * process alone, in order and unchanged, or is counted as lost locally. It needs no packet protection, no pacing and

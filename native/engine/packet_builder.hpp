@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "engine/config.hpp"
 #include "engine/packet.h"
@@ -55,6 +56,21 @@ public:
         slot.body = nullptr;
         slot.body_bytes = 0;
         slot.flags = 0;
+    }
+    // Header and payload to where `at` is, in memory that the driver has lent (DLCP_PACKET_ADJOINS), for a packet that is
+    // not sealed yet. Answers whether they fit into a head.
+    static bool fits_head(const dlcp_packet& slot) {
+        return slot.body != nullptr &&
+               slot.head_bytes + slot.body_bytes + wire::tag_bytes <= DLCP_HEAD_CAPACITY;
+    }
+    static void move(dlcp_packet& slot, std::uint8_t* at, bool with_payload) {
+        std::memmove(at, slot.head, slot.head_bytes);
+        slot.head = at;
+        if (!with_payload) return;
+        std::memcpy(at + slot.head_bytes, slot.body, slot.body_bytes);
+        slot.head_bytes += slot.body_bytes;
+        slot.body = nullptr;
+        slot.body_bytes = 0;
     }
     static void add_flags(dlcp_packet& slot, std::uint8_t flags) { slot.head[wire::flags_offset] |= flags; }
 

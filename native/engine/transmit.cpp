@@ -39,6 +39,7 @@ struct Endpoint::Run {
     std::uint64_t saved = 0;  // of these, what short headers leave out
     bool critical = false;    // all of its blocks are, or none
     bool in_pieces = false;   // it is one packet, larger than the path carries
+    bool adjoins = false;     // the driver's heads do: its packets may lie end to end
 
     const Block& last() const { return blocks[size - 1]; }
     // A block's datagram with a long header. Windows count blocks so whatever their headers, so that a window of n full
@@ -277,6 +278,10 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     }
     const bool request = asks_for_acknowledgement(peer, run);
     if (request) sender.unrequested_bytes = 0;
+    // One piece of memory costs a kernel half of what a header and a payload for each packet cost, and whoever makes a tag
+    // brings the payload into the cache anyway.
+    const bool end_to_end = run.adjoins && !run.in_pieces && PacketBuilder::fits_head(run.slots[0]);
+    std::uint8_t* at = run.slots[0].head;
     for (std::size_t i = 0; i < run.size; ++i) {
         // Only on the last packet of a message: the receiver infers that no packet of the pass follows in its lane.
         const bool last_of_message = i + 1 == run.size || run.blocks[i + 1].slot != run.blocks[i].slot;
@@ -287,9 +292,12 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
             if (m.tolerant()) m.pass_end = std::min(m.pass_end, run.blocks[i].number);
         }
         if (request && i + 1 == run.size) flags |= wire::flag::ack_request;
-        PacketBuilder::add_flags(run.slots[i], flags);
+        dlcp_packet& slot = run.slots[i];
+        PacketBuilder::add_flags(slot, flags);
+        if (end_to_end) PacketBuilder::move(slot, at, !(run.keyed && config_.encrypt));
         if (run.keyed)
-            PacketBuilder::seal(run.slots[i], peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
+            PacketBuilder::seal(slot, peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
+        at = slot.head + slot.head_bytes + slot.tail_bytes;
     }
     OutgoingMessage& last = outgoing_[run.last().slot];
     if (!sender.has_queued() && run.critical && !run.last().repair && peer.loss_share > loss_share_for_copies &&
@@ -316,6 +324,8 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     if (!may_start_run(peer, run, next.peek().repair)) return 0;
     run.slots =
         slots.first(std::min<std::size_t>({slots.size(), sender.run_left, Run::longest, sender.sent.room()}));
+    // What a channel carries is copied by the driver, and from where it lies.
+    run.adjoins = (slots[0].flags & DLCP_PACKET_ADJOINS) != 0 && !is_trusted(peer.address);
     // Kept apart from the run, so that it can stay in registers.
     PacketBuilder packet(config_, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
     packet.header.key_epoch = peer.session->keys.send_epoch();

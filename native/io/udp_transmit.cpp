@@ -60,8 +60,10 @@ int Transmitter::get(dlcp_packet* packets, int count) {
     const std::uint32_t lend = std::min(static_cast<std::uint32_t>(count), burst_packets_max - lent_);
     for (std::uint32_t i = 0; i < lend; ++i) {
         packets[i] = {};
-        packets[i].head = head_of(next_slot_);
+        packets[i].head = memory_.slot(next_slot_);
         packets[i].cookie = next_slot_;
+        // Not where the ring begins again behind it.
+        packets[i].flags = next_slot_ + (lend - i) <= burst_packets_max ? DLCP_PACKET_ADJOINS : 0;
         next_slot_ = (next_slot_ + 1) % burst_packets_max;
     }
     lent_ += lend;
@@ -110,26 +112,9 @@ void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
 
     if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes))
         start_message(packet, bytes);
-    std::uint8_t* head = packet.head;
-    std::uint32_t head_bytes = packet.head_bytes;
-    if (last_ != nullptr) {
-        const std::uint32_t tail_bytes = last_->tail_bytes;
-        if (tail_bytes <= headroom_bytes && head == head_of(packet.cookie)) {
-            head -= tail_bytes;
-            head_bytes += tail_bytes;
-            memcpy(head, last_->head + last_->head_bytes, tail_bytes);
-        } else {
-            add_iovec(last_->head + last_->head_bytes, tail_bytes);
-        }
-        last_ = nullptr;
-    }
-    if (packet.body_bytes == 0) {
-        add_iovec(head, head_bytes + packet.tail_bytes);
-    } else {
-        add_iovec(head, head_bytes);
-        add_iovec(packet.body, packet.body_bytes);
-        if (packet.tail_bytes > 0) last_ = &packet;
-    }
+    add_iovec(packet.head, packet.head_bytes);
+    add_iovec(packet.body, packet.body_bytes);
+    add_iovec(packet.head + packet.head_bytes, packet.tail_bytes);
     packets_[packets_used_++] = &packet;
     Message& message = messages_[messages_used_ - 1];
     ++message.packets;
@@ -138,8 +123,19 @@ void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
                      (packet.flags & DLCP_PACKET_ALONE) != 0;
 }
 
+void Transmitter::add_iovec(const std::uint8_t* start, std::uint32_t bytes) {
+    if (bytes == 0) return;
+    if (iovecs_used_ > messages_[messages_used_ - 1].first_iovec) {
+        iovec& last = iovecs_[iovecs_used_ - 1];
+        if (static_cast<std::uint8_t*>(last.iov_base) + last.iov_len == start) {
+            last.iov_len += bytes;
+            return;
+        }
+    }
+    iovecs_[iovecs_used_++] = {const_cast<std::uint8_t*>(start), bytes};
+}
+
 void Transmitter::start_message(const dlcp_packet& packet, std::uint32_t bytes) {
-    finish_message();
     messages_[messages_used_++] = {.address = packet.address,
                                    .first_packet = packets_used_,
                                    .packets = 0,
@@ -148,12 +144,6 @@ void Transmitter::start_message(const dlcp_packet& packet, std::uint32_t bytes) 
                                    .total_bytes = 0,
                                    .tos = packet.tos,
                                    .closed = false};
-}
-
-void Transmitter::finish_message() {
-    if (last_ == nullptr) return;
-    add_iovec(last_->head + last_->head_bytes, last_->tail_bytes);
-    last_ = nullptr;
 }
 
 void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& message, iovec* iovecs,
@@ -179,7 +169,6 @@ void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& 
 
 void Transmitter::flush() {
     if (messages_used_ == 0) return;
-    finish_message();
     for (std::uint32_t i = 0; i < messages_used_; ++i) {
         const Message& message = messages_[i];
         const std::uint32_t end = i + 1 < messages_used_ ? messages_[i + 1].first_iovec : iovecs_used_;

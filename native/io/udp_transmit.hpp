@@ -1,15 +1,12 @@
 // Sending: runs of packets become UDP_SEGMENT super-packets, several of them one sendmmsg.
 //
-// The kernel gathers header, body and tag from where they lie; nothing is copied in user space. Measured on
-// loopback at 1472 bytes, a packet costs the sender 117 ns in long runs and 1280 ns alone (bench/native/udp_limit).
+// The engine lays a run's packets end to end where their payload fits into heads, so most messages are one iovec. What
+// does not, the kernel gathers from where it lies. Measured on loopback at 1472 bytes, a packet costs the sender 117 ns
+// in long runs and 1280 ns alone (bench/native/udp_limit).
 //
 //   packets   A A A A a B B …      a: the shorter last one of the run; B: another address, path, TOS or length
 //   messages  [A A A A a] [B B …]  each: one iovec list, one TOS, one segment size
-//   iovecs    head, body, tag+head, body, tag+head, …, body, tag
-//
-// The tag of a packet and the header of the next are neighbours on the wire, so the tag (16 bytes) is copied in
-// front of that header: two iovecs per packet instead of three. Each costs the kernel about 28 ns, against 60 ns
-// for a packet of 1472 bytes in all.
+//   iovecs    head, body, tag, head, body, tag, …; neighbours in memory are one
 //
 // Everything accepted by put() is either taken by the kernel or counted as lost locally before put() returns; it
 // waits for room in the send buffer no longer than `send_wait_ns_max`.
@@ -53,9 +50,6 @@ private:
     static constexpr std::int64_t send_wait_ns_step = 100'000;
     static constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint16_t));
 
-    // Room before each head for the tag of the packet before it. A cache line, so that headers stay aligned.
-    static constexpr std::uint32_t headroom_bytes = 64;
-
     // One datagram or super-packet under construction.
     struct Message {
         const dlcp_address* address;
@@ -73,15 +67,10 @@ private:
 
     bool deliverable(const dlcp_packet& packet) const;
     bool extends(const Message& message, const dlcp_packet& packet, std::uint32_t bytes) const;
-    std::uint8_t* head_of(std::uint64_t slot) const {
-        return slot < burst_packets_max ? memory_.slot(slot) + headroom_bytes : nullptr;
-    }
     void append(const dlcp_packet& packet, std::uint32_t bytes);
     void start_message(const dlcp_packet& packet, std::uint32_t bytes);
-    void finish_message();
-    void add_iovec(const std::uint8_t* start, std::uint32_t bytes) {
-        iovecs_[iovecs_used_++] = {const_cast<std::uint8_t*>(start), bytes};
-    }
+    // To the last message.
+    void add_iovec(const std::uint8_t* start, std::uint32_t bytes);
     void flush();
     void fill_header(mmsghdr& header, Control& control, const Message& message, iovec* iovecs, std::uint32_t count,
                      bool segmented) const;
@@ -97,7 +86,7 @@ private:
     bool use_gso_;
     dlcp_io_counters& counters_;
 
-    PacketMemory memory_{burst_packets_max, headroom_bytes + DLCP_HEAD_CAPACITY};
+    PacketMemory memory_{burst_packets_max, DLCP_HEAD_CAPACITY};
     std::uint32_t lent_ = 0;       // slots got and not put back
     std::uint32_t next_slot_ = 0;  // of the ring of slots
 
@@ -106,7 +95,6 @@ private:
     std::uint32_t messages_used_ = 0;
     std::uint32_t packets_used_ = 0;
     std::uint32_t iovecs_used_ = 0;
-    const dlcp_packet* last_ = nullptr;  // the packet whose tag has no iovec yet; nullptr: none
     std::uint32_t sent_packets_ = 0;     // of this put()
     std::int64_t wait_left_ns_ = 0;      // of this put()
     std::array<Message, burst_packets_max> messages_;

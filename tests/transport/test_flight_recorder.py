@@ -311,9 +311,9 @@ def test_end_is_found_when_somebody_looks() -> None:
     recorder = FlightRecorder(1)
     group = recorder.open_group("tp", [4, 1])
     collective, message, doomed = Operation(), Operation(), Operation()
-    recorder.record(group, 0, "all_reduce", 80, 80).follow(collective)
-    recorder.record_message(group, "receive", None, 4096).follow(message)
-    recorder.record(group, 1, "all_reduce", 80, 80).follow(doomed)
+    recorder.record(group, 0, "all_reduce", 80, 80, followed=collective)
+    recorder.record_message(group, "receive", None, 4096, followed=message)
+    recorder.record(group, 1, "all_reduce", 80, 80, followed=doomed)
     assert [entry["state"] for entry in recorder.snapshot()] == ["started"] * 3
     assert len(recorder.under_way) == 3
     collective.end(sent_bytes=60, received_bytes=40)
@@ -344,11 +344,11 @@ def test_what_is_over_is_let_go_of_behind_one_that_never_ends() -> None:
     """Memory of an operation may hang on what is followed: it must not pile up."""
     recorder = FlightRecorder(0)
     group = recorder.open_group("0", [0, 1])
-    recorder.record_message(group, "receive", None, 8).follow(Operation())
+    recorder.record_message(group, "receive", None, 8, followed=Operation())
     followed = []
     for sequence in range(20):
         operation = Operation()
-        recorder.record(group, sequence, "barrier").follow(operation)
+        recorder.record(group, sequence, "barrier", followed=operation)
         operation.end()
         followed.append(weakref.ref(operation))
         del operation
@@ -373,7 +373,7 @@ def test_many_threads_record_while_one_looks() -> None:
     def record() -> None:
         for sequence in range(3000):
             operation = Operation()
-            recorder.record(group, sequence, "barrier").follow(operation)
+            recorder.record(group, sequence, "barrier", followed=operation)
             operation.end()
 
     threads = [threading.Thread(target=record) for _ in range(3)]
@@ -398,7 +398,7 @@ def test_first_failure_of_a_group_is_written(tmp_path: Path) -> None:
     recorder = FlightRecorder(0, path=path)
     one, other = recorder.open_group("one", [0, 1]), recorder.open_group("other", [0, 2])
     operation = Operation()
-    recorder.record(one, 0, "barrier").follow(operation)
+    recorder.record(one, 0, "barrier", followed=operation)
     assert not path.exists()
     operation.end("timeout")
     assert recorder.group_failed(one, "barrier() of group one took too long") == path
