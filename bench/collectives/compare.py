@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.collectives import mpi
+from bench.collectives import kernel_floor, mpi
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
@@ -132,6 +132,14 @@ class Comparison:
             slower = self.ratio(own, other, place, nbytes, lambda sample: sample.time_s(50))
             report.notes.append(f"{place}, {size_words(nbytes)}: p50, dlcp / Open MPI: {slower.show(2)}")
 
+    def note_floor(self, report: Report, own: Backend, place: str, nbytes: int) -> None:
+        """Adds what a backend costs beside the kernel alone."""
+        for floor in kernel_floor.BACKENDS:
+            cost = self.ratio(own, floor, place, nbytes, lambda sample: sample.cpu_s_per_gb)
+            report.notes.append(
+                f"{place}, {size_words(nbytes)}: CPU seconds per GB, {own.label} / {floor.label}: {cost.show(2)}"
+            )
+
     def notes(self) -> list[str]:
         """Wrong results, loudly; and what dlcp's engines and the kernel counted of trouble."""
         notes = []
@@ -161,15 +169,25 @@ def alternate(
     seconds: float,
     iterations_max: int = 2000,
 ) -> Comparison:
-    """Times all-reduces of `sizes` at every place, backend after backend, `repeats` times. Raises WorldError."""
+    """Times all-reduces of `sizes` at every place, backend after backend, `repeats` times. Raises WorldError.
+
+    The kernel alone takes part where two ranks are, with the largest of the sizes.
+    """
     cases = {
-        (name, backend.label): (place, backend) for name, place in places.items() for backend in backends
+        (name, backend.label): (place, backend)
+        for name, place in places.items()
+        for backend in backends
+        if place.world == 2 or backend not in kernel_floor.BACKENDS
     }
+    if any(backend in kernel_floor.BACKENDS for backend in backends):
+        kernel_floor.build()
 
     def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
         place, backend = case
         if backend.name == mpi.NAME:
             return mpi.time_all_reduce(backend, place.world, sizes, seconds, iterations_max)
+        if backend.name == kernel_floor.NAME:
+            return kernel_floor.time_exchange(backend, place, max(sizes), seconds)
         arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision
         return ranks.run(time_all_reduce, place, backend, *arguments)
 

@@ -8,6 +8,7 @@ not the preamble, gap and checksum of a real wire, and so does this.
 
 from __future__ import annotations
 
+from bench.collectives import kernel_floor
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Report
@@ -48,7 +49,8 @@ def run(*, quick: bool) -> Report:
     with Ranks() as ranks, Lab(rate_bps=RATE_BPS) as lab:
         fill = tcp_fill.measure(lab)
         places = {f"1 Gbit/s, {world} ranks": Place.of_lab(lab, world) for world in (2, 4)}
-        found = alternate(Comparison(), ranks, places, (GLOO, DLCP), SIZES, repeats=repeats, seconds=seconds)
+        backends = GLOO, DLCP, *kernel_floor.BACKENDS
+        found = alternate(Comparison(), ranks, places, backends, SIZES, repeats=repeats, seconds=seconds)
         drops = lab.queue_drops()
     report = found.report(
         "all_reduce_1g",
@@ -71,6 +73,8 @@ def run(*, quick: bool) -> Report:
                     what = f"{words}, 64 MB: useful utilisation"
                     report.at_least(UTILISATION[place.world], what, share)
         found.judge_speed(report, DLCP, words, LARGE)
+        if place.world == 2:
+            found.note_floor(report, DLCP, words, LARGE)
         overhead = found.figure(DLCP, words, LARGE, lambda sample: sample.header_share)
         report.at_most(OVERHEAD_AT_MOST, f"{words}, 64 MB: headers and tags, of its datagrams", overhead)
     report.notes.append(f"dropped at full queues of the link, by both: {drops} packets")

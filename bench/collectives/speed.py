@@ -1,11 +1,12 @@
 """What the backends make of processors alone: all-reduces without a limit of the network, large and small.
 
-Judged against Gloo: algorithm bandwidth and processor time of 64 MB, the median time of 4 KB.
+Judged against Gloo: algorithm bandwidth and processor time of 64 MB, the median time of 4 KB. What the same bytes cost
+the kernel alone stands beside them.
 """
 
 from __future__ import annotations
 
-from bench.collectives import mpi
+from bench.collectives import kernel_floor, mpi
 from bench.collectives.compare import KIB, MIB, Comparison, alternate
 from bench.collectives.world import DLCP, DLCP_UNAUTHENTICATED, GLOO, Place, Ranks
 from bench.report import Report
@@ -14,7 +15,7 @@ LARGE, SMALL = 64 * MIB, 4 * KIB
 FASTER, FASTER_UNAUTHENTICATED = 1.6, 2.0
 # 4 KB: Gloo's median time over dlcp's, by world size.
 QUICKER = {2: 1.0, 4: 2.0}
-BACKENDS = (GLOO, DLCP, DLCP_UNAUTHENTICATED)
+BACKENDS = (GLOO, DLCP, DLCP_UNAUTHENTICATED, *kernel_floor.BACKENDS)
 
 
 def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -> Report:
@@ -41,6 +42,8 @@ def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -
         report.at_least(FASTER_UNAUTHENTICATED, f"{words}, 64 MB: bandwidth, {other.label} / Gloo", faster)
         quicker = found.ratio(GLOO, DLCP, words, SMALL, lambda sample: sample.time_s(50))
         report.at_least(QUICKER[place.world], f"{words}, 4 KB: p50, Gloo / dlcp", quicker)
+        if place.world == 2:
+            found.note_floor(report, DLCP, words, LARGE)
         if mpi.TCP in backends:
             found.note_mpi(report, DLCP, mpi.TCP, words)
     return report

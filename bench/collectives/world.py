@@ -68,6 +68,8 @@ class Place:
     namespaces: tuple[str | None, ...]
     address: str = "127.0.0.1"
     interface: str = "lo"
+    addresses: tuple[str, ...] = ()
+    """The ranks' own, in order; empty: all have the store's."""
 
     @classmethod
     def loopback(cls, world: int) -> Place:
@@ -77,7 +79,8 @@ class Place:
     def of_lab(cls, lab: Lab, world: int) -> Place:
         """Ranks in blocks, as launchers place them: with 2 hosts, ranks 0 and 1 of 4 are on the first."""
         hosts = [rank * lab.hosts // world for rank in range(world)]
-        return cls(tuple(lab.namespace(host) for host in hosts), lab.addresses[0], INTERFACE)
+        addresses = tuple(lab.addresses[host] for host in hosts)
+        return cls(tuple(lab.namespace(host) for host in hosts), lab.addresses[0], INTERFACE, addresses)
 
     @property
     def world(self) -> int:

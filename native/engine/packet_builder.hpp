@@ -57,12 +57,12 @@ public:
         slot.body_bytes = 0;
         slot.flags = 0;
     }
-    // Header and payload to where `at` is, in memory that the driver has lent (DLCP_PACKET_ADJOINS), for a packet that is
-    // not sealed yet. Answers whether they fit into a head.
+    // Whether a packet that is written and not sealed has a payload in the caller's memory that its head has room for.
     static bool fits_head(const dlcp_packet& slot) {
-        return slot.body != nullptr &&
-               slot.head_bytes + slot.body_bytes + wire::tag_bytes <= DLCP_HEAD_CAPACITY;
+        return slot.body != nullptr && slot.head_bytes + slot.body_bytes + wire::tag_bytes <= DLCP_HEAD_CAPACITY;
     }
+    // Moves its header forward to `at`, in memory that the driver has lent (DLCP_PACKET_ADJOINS), and copies the payload
+    // behind it if asked to.
     static void move(dlcp_packet& slot, std::uint8_t* at, bool with_payload) {
         std::memmove(at, slot.head, slot.head_bytes);
         slot.head = at;

@@ -295,8 +295,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
         dlcp_packet& slot = run.slots[i];
         PacketBuilder::add_flags(slot, flags);
         if (end_to_end) PacketBuilder::move(slot, at, !(run.keyed && config_.encrypt));
-        if (run.keyed)
-            PacketBuilder::seal(slot, peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
+        if (run.keyed) PacketBuilder::seal(slot, peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
         at = slot.head + slot.head_bytes + slot.tail_bytes;
     }
     OutgoingMessage& last = outgoing_[run.last().slot];

@@ -95,8 +95,8 @@ private:
     std::uint32_t messages_used_ = 0;
     std::uint32_t packets_used_ = 0;
     std::uint32_t iovecs_used_ = 0;
-    std::uint32_t sent_packets_ = 0;     // of this put()
-    std::int64_t wait_left_ns_ = 0;      // of this put()
+    std::uint32_t sent_packets_ = 0;  // of this put()
+    std::int64_t wait_left_ns_ = 0;   // of this put()
     std::array<Message, burst_packets_max> messages_;
     std::array<const dlcp_packet*, burst_packets_max> packets_;
     std::array<iovec, burst_packets_max * 3> iovecs_;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.collectives import limited_link, mpi
+from bench.collectives import kernel_floor, limited_link, mpi
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, kernel_counters
 from bench.collectives.world import DLCP, GLOO, Place
@@ -148,3 +148,26 @@ def test_an_error_that_is_late_or_names_another_rank_is_not() -> None:
     assert complaints(late_s=1.1) == ["raised more than 1 s after the timeout"]
     assert complaints(culprit=3) == ["the error does not name the rank that was struck"]
     assert complaints(culprit=None) == ["the error does not name the rank that was struck"]
+
+
+def test_the_kernel_alone_is_timed_as_all_reduces_of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def ask(name: str, **options: object) -> dict:
+        asked.append(options)
+        return {
+            "seconds": 2.0,
+            "sides": [{"bytes": 4 * MIB, "cpu_s": 2.0}, {"bytes": 2 * MIB, "cpu_s": 1.0}],
+        }
+
+    monkeypatch.setattr(kernel_floor.programs, "ask", ask)
+    there = Place(("a", "b"), "10.0.0.1", addresses=("10.0.0.1", "10.0.0.2"))
+    for place in (Place.loopback(2), there):
+        timings = kernel_floor.time_exchange(kernel_floor.UDP, place, MIB, 2.0)
+        sample = Sample(MIB, [of_rank[0] for of_rank in timings])
+        assert sample.time_s(50) == 1.0  # the slower side moved 2 MB in 2 s
+        assert sample.cpu_s_per_gb == pytest.approx(0.5 / (MIB / 1e9))
+    assert asked[0]["address_b"] == "127.0.0.1"
+    assert asked[0]["namespace_b"] == ""
+    assert asked[1]["address_b"] == "10.0.0.2"
+    assert asked[1]["namespace_a"] == "a"
