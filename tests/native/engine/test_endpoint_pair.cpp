@@ -752,4 +752,31 @@ TEST_CASE("endpoint pair: between continents more is in flight than the peer's h
     net.check();
 }
 
+TEST_CASE("endpoint pair: no more is in flight than a cache holds, or than leaves in two milliseconds") {
+    // Answers are late, so the window grows although nothing queues; the link and the peer's buffer would take
+    // 8 MB.
+    EndpointConfig config = plain_config();
+    config.receive_buffer = Bytes{64 << 20};
+    Net net(config);
+    for (const std::uint32_t host : {0u, 1u}) {
+        net.network().set_uplink(host, port(10'000'000'000));
+        net.network().set_downlink(host, port(10'000'000'000));
+    }
+    net.connect_all();
+    net.exchange(message(1 << 20));  // learns the round trip
+    net.finish();
+    LinkSettings late = plain_link();
+    late.delay = milliseconds(6);
+    net.network().set_way(1, 0, late);
+    net.exchange(message(64 << 20));
+    Bytes most{0};
+    while (net.world.open_receives() > 0) {
+        net.run_for(microseconds(500));
+        const Endpoint& sender = net.world.endpoint(0);
+        most = std::max(most, sender.peer_statistics(*sender.find_peer(1)).in_flight);
+    }
+    CHECK(most.value < 2'800'000);  // 10 Gbit/s for 2.1 ms; 4.4 MB without the bound
+    net.check();
+}
+
 }  // namespace dlcp::test
