@@ -35,6 +35,7 @@ MODULES = {
     "all_reduce_fabric": "collectives.switched",
     "all_reduce_switch": "collectives.adding_switch",
     "all_reduce_hosts": "collectives.several_hosts",
+    "defaults": "collectives.defaults",
     "hub": "collectives.hub",
     "exchanges": "exchanges",
     "low_bits": "collectives.low_bits",

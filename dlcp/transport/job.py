@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +207,17 @@ class Job(Closeable):
             return None
         numbers: dict[str, int] = {}
         return tuple(numbers.setdefault(self.card_of(rank, timeout_s).where, len(numbers)) for rank in ranks)
+
+    def is_crowded(self, ranks: Sequence[int], timeout_s: float | None = None) -> bool:
+        """Whether some of these ranks have to share a processor, on any machine; the same on all ranks.
+
+        False for more than 512 ranks, and where a rank does not say. Blocks and raises as hosts_of.
+        """
+        if len(ranks) > _PLACED_RANKS_MAX:
+            return False
+        cards = [self.card_of(rank, timeout_s) for rank in ranks]
+        here = Counter(card.machine for card in cards)
+        return any(0 < card.processors < here[card.machine] for card in cards)
 
     def connect(self, ranks: Iterable[int], timeout_s: float | None = None) -> None:
         """Makes ranks peers of the endpoint. Those that are peers already cost nothing; no handshake is waited for.

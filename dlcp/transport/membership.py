@@ -91,6 +91,7 @@ class Membership:
             job.settings.algorithm,
             limit_bytes,
             lambda: job.hosts_of(members, timeout_s),
+            lambda: job.is_crowded(members, timeout_s),
         )
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}

@@ -69,7 +69,8 @@ class Planner:
 
     `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
     one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: by size and
-    number of ranks. `limit_bytes`: of a message. `hosts`: answers per rank of the group the number of its host.
+    number of ranks. `limit_bytes`: of a message. `hosts`: answers per rank of the group the number of its host;
+    `crowded`: whether some of them share a processor.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Planner:
         algorithm: str | None,
         limit_bytes: int,
         hosts: Callable[[], Hosts | None],
+        crowded: Callable[[], bool],
     ) -> None:
         self._number = number
         self._members = members
@@ -87,6 +89,7 @@ class Planner:
         self._overrides = _overrides(algorithm)
         self._limit_bytes = limit_bytes
         self._hosts = hosts
+        self._crowded = crowded
         self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> Plan:
@@ -100,7 +103,9 @@ class Planner:
         if algorithm is not None:
             text("algorithm", algorithm, "the name of a schedule, or None")
         else:
-            algorithm = choose(collective, len(self._members), call.nbytes, self._overrides, self._hosts)
+            algorithm = choose(
+                collective, len(self._members), call.nbytes, self._overrides, self._hosts, self._crowded
+            )
         hosts = self._hosts() if algorithm in PLACED else None
         key = (collective, algorithm, root)
         known = self._compiled.get(key)

@@ -43,6 +43,8 @@ class RankCard:
     refusal: str = ""
     hub: str = ""
     """The setting of that name: the hub of this rank's rack; "" without one."""
+    processors: int = 0
+    """How many this process may use; 0 if that is not known."""
     role: str = ""
     """Words for a member that is no rank of the job, such as a hub's core; "" of a rank."""
 
@@ -69,6 +71,7 @@ class RankCard:
             wire_version=_native.WIRE_VERSION,
             refusal=refusal,
             hub=hub or "",
+            processors=len(os.sched_getaffinity(0)),
             role=role,
         )
 
@@ -93,6 +96,11 @@ class RankCard:
     def is_loopback(self) -> bool:
         """Whether only its own host can reach the address."""
         return _LOOPBACK.search(self.address) is not None
+
+    @property
+    def machine(self) -> str:
+        """Equal for ranks that share processors: one kernel, whatever the network namespace."""
+        return self.where.partition("/")[0]
 
     @property
     def place(self) -> str:

@@ -208,6 +208,29 @@ def test_world_of_one_needs_no_store(start: Start) -> None:
     assert job.address_of(0) == job.endpoint.address
 
 
+@pytest.mark.parametrize(
+    ("machines", "processors", "crowded"),
+    [
+        ("aa", (2, 2), False),
+        ("aab", (2, 2, 1), False),
+        ("aaa", (2, 2, 2), True),
+        ("baa", (8, 1, 1), True),
+        ("aaa", (4, 4, 2), True),  # one that may use fewer than the others
+        ("aaa", (0, 0, 0), False),  # they do not say
+    ],
+)
+def test_ranks_are_crowded_where_a_machine_has_fewer_processors_than_ranks(
+    start: Start, machines: str, processors: tuple[int, ...], crowded: bool
+) -> None:
+    (job,) = start(1)
+    # Containers of one machine have a namespace each.
+    job.add_cards(
+        card(rank, where=f"{machine}/{rank}", processors=count)
+        for rank, (machine, count) in enumerate(zip(machines, processors, strict=True))
+    )
+    assert job.is_crowded(range(len(machines))) is crowded
+
+
 def test_card_names_this_process(start: Start) -> None:
     a, b = start(2)
     card = a.card_of(1)

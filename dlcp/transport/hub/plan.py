@@ -114,7 +114,7 @@ class HubPlanner(Planner):
         shape: Shape,
         memory_bytes: int,
     ) -> None:
-        super().__init__(members, rank, number, None, limit_bytes, lambda: None)
+        super().__init__(members, rank, number, None, limit_bytes, lambda: None, lambda: False)
         self._shape = shape
         self._memory_bytes = memory_bytes
 

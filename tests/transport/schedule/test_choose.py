@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from dlcp.errors import ArgumentError
@@ -24,7 +26,7 @@ def test_choice_serves_the_collective(collective: str) -> None:
 def test_every_collective_has_rules_without_a_hole() -> None:
     assert RULES.keys() == ALGORITHMS.keys()
     for collective, rules in RULES.items():
-        assert rules[-1][1:] == (None, None), f"the last rule of {collective} has a bound"
+        assert rules[-1][1:] == (None, None, ""), f"the last rule of {collective} has a bound"
         assert {rule.algorithm for rule in rules} <= set(ALGORITHMS[collective])
 
 
@@ -32,9 +34,10 @@ def test_every_collective_has_rules_without_a_hole() -> None:
     ("collective", "world_size", "nbytes", "algorithm"),
     [
         ("all_reduce", 2, 4 << 10, "one_shot"),
-        ("all_reduce", 4, 4 << 10, "one_shot"),
+        ("all_reduce", 4, 4 << 10, "direct"),
+        ("all_reduce", 16, 256 << 10, "direct"),
         ("all_reduce", 4, 256 << 10, "direct"),
-        ("all_reduce", 64, 1, "tree"),
+        ("all_reduce", 64, 1, "halving_doubling"),
         ("all_reduce", 64, 1 << 20, "halving_doubling"),
         ("all_reduce", 4, 64 << 20, "ring"),
         ("reduce_scatter", 4, 64 << 20, "ring"),
@@ -58,18 +61,45 @@ def test_several_hosts_with_several_ranks_each_add_by_hosts() -> None:
         assert chosen(64 << 20, 0, 0, 1, 1) == "hierarchical"
         assert chosen(64 << 20, 0, 1, 1, 1) == "ring"  # one host has nobody to add with
         assert chosen(64 << 20, 0, 0, 0, 0) == "ring"
-        assert chosen(128 << 10, 0, 0, 1, 1) == "direct"
+        assert chosen(128 << 10, 0, 0, 1, 1) == "hierarchical"
         many = [rank // 2 for rank in range(128)]
         assert chosen(1 << 20, *many) == "hierarchical"
-        assert chosen((1 << 20) - 1, *many) == "halving_doubling"
+        assert chosen((1 << 20) - 1, *many) != "hierarchical"
 
 
-def test_small_calls_ask_nobody_for_hosts() -> None:
-    def never() -> None:
+@pytest.mark.parametrize(
+    ("hosts", "ranks_each", "least_bytes"),
+    [(2, 2, 0), (2, 8, 0), (4, 4, 0), (4, 2, 64 << 10), (8, 8, 128 << 10)],
+)
+def test_small_tensors_go_by_hosts_where_the_ring_between_them_is_short(
+    hosts: int, ranks_each: int, least_bytes: int
+) -> None:
+    places = tuple(rank // ranks_each for rank in range(hosts * ranks_each))
+
+    def chosen(nbytes: int) -> str:
+        return choose("all_reduce", len(places), nbytes, hosts=lambda: places)
+
+    assert chosen(least_bytes) == "hierarchical"
+    if least_bytes > 0:
+        assert chosen(least_bytes - 1) == "tree"  # crosses from host to host least of what has few hops
+
+
+def test_ranks_that_share_processors_send_few_messages() -> None:
+    def chosen(nbytes: int, crowded: bool) -> str:
+        return choose("all_reduce", 4, nbytes, crowded=lambda: crowded)
+
+    for nbytes, few in ((4 << 10, "tree"), (64 << 10, "tree"), (256 << 10, "halving_doubling")):
+        assert chosen(nbytes, crowded=True) == few
+        assert chosen(nbytes, crowded=False) == "direct"
+    assert chosen(64 << 20, crowded=True) == "ring"
+
+
+def test_small_calls_of_many_ranks_ask_for_nobodys_card() -> None:
+    def never() -> NoReturn:
         raise AssertionError("asked")
 
     for collective in ALGORITHMS:
-        choose(collective, 64, 4 << 10, hosts=never)
+        choose(collective, 64, 4 << 10, hosts=never, crowded=never)
 
 
 def test_large_worlds_connect_few() -> None:

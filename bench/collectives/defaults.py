@@ -1,0 +1,99 @@
+"""What a user gets without options, beside the best that an option could have given: all-reduces of 4 ranks.
+
+Every algorithm is forced in turn (DLCP_ALGORITHM), at every place and size. Judged: the default's time over that of the
+best forced one, and Gloo's over the default's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
+from bench.collectives.world import GLOO, Backend, Place, Ranks
+from bench.report import Report
+from dlcp.lab import Lab, tcp_fill
+from dlcp.transport.schedule import PLACED, algorithms
+
+SUMMARY = "4 KB to 64 MB with no option, beside every algorithm by force, and Gloo"
+NEEDS_LAB = True
+NEEDS_PROGRAMS = False
+
+WORLD = 4
+RATE_BPS = 1_000_000_000
+SIZES = (4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB, 64 * MIB)
+SIZES_QUICK = SIZES[:-1]
+SLOWER_AT_MOST = 1.05
+
+LABS: dict[str, dict[str, object]] = {
+    "1 Gbit/s, 2 hosts of 2": {"hosts": 2, "rate_bps": RATE_BPS},
+    "1 Gbit/s, 4 hosts": {"hosts": 4, "rate_bps": RATE_BPS},
+    "merging links, 2 hosts of 2": {"hosts": 2, "merge": True},
+    "merging links, 4 hosts": {"hosts": 4, "merge": True},
+}
+
+
+def _default(shared_memory: bool) -> Backend:
+    return Backend("dlcp", "dlcp", {} if shared_memory else {"DLCP_SHM": "0"})
+
+
+def _forced(by_hosts: bool, shared_memory: bool) -> tuple[Backend, ...]:
+    default = _default(shared_memory).environment
+    return tuple(
+        Backend(name, "dlcp", {**default, "DLCP_ALGORITHM": f"all_reduce={name}"})
+        for name in algorithms("all_reduce")
+        if by_hosts or name not in PLACED
+    )
+
+
+def run(*, quick: bool) -> Report:
+    repeats, seconds = (1, 0.4) if quick else (5, 1.0)
+    sizes = SIZES_QUICK if quick else SIZES
+    report = Report("defaults", {"repeats": repeats, "seconds each": seconds, "ranks": WORLD})
+    found = Comparison()
+    with Ranks() as ranks:
+        for words, shared_memory in (("loopback without shared memory", False), ("shared memory", True)):
+            others = _forced(by_hosts=False, shared_memory=shared_memory)
+            backends = (GLOO, _default(shared_memory), *others)
+            places = {words: Place.loopback(WORLD)}
+            alternate(found, ranks, places, backends, sizes, repeats=repeats, seconds=seconds)
+            _judge(report, found, words, _default(shared_memory), others, sizes)
+        for words, settings in LABS.items():
+            with contextlib.ExitStack() as stack:
+                lab = stack.enter_context(Lab(**settings))  # type: ignore[arg-type]
+                if "rate_bps" in settings:
+                    report.fills[words] = tcp_fill.measure(lab)
+                others = _forced(by_hosts=lab.hosts < WORLD, shared_memory=True)
+                backends = (GLOO, _default(shared_memory=True), *others)
+                places = {words: Place.of_lab(lab, WORLD)}
+                alternate(found, ranks, places, backends, sizes, repeats=repeats, seconds=seconds)
+                _judge(report, found, words, _default(shared_memory=True), others, sizes)
+    report.notes += found.notes()
+    return report
+
+
+def _judge(
+    report: Report,
+    found: Comparison,
+    words: str,
+    default: Backend,
+    forced: tuple[Backend, ...],
+    sizes: tuple[int, ...],
+) -> None:
+    names = [backend.label for backend in forced]
+    table = report.table(f"{words}: ms, median", ["", "Gloo", "dlcp", *names, "dlcp / best"])
+
+    def p50_s(sample: Sample) -> float:
+        return sample.time_s(50)
+
+    for nbytes in sizes:
+        best = min(forced, key=lambda backend: found.figure(backend, words, nbytes, p50_s).median)
+        slower = found.ratio(default, best, words, nbytes, p50_s)
+        row = (found.samples(backend, words, nbytes) for backend in (GLOO, default, *forced))
+        cells = (f"{sorted(map(p50_s, samples))[len(samples) // 2] * 1e3:.3g}" for samples in row)
+        table.add(size_words(nbytes), *cells, slower.show(2))
+        report.at_most(SLOWER_AT_MOST, f"{words}, {size_words(nbytes)}: time, dlcp / {best.label}", slower)
+        report.at_least(
+            1.0,
+            f"{words}, {size_words(nbytes)}: time, Gloo / dlcp",
+            found.ratio(GLOO, default, words, nbytes, p50_s),
+        )
