@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--keys",
         required=True,
         metavar="FILE",
-        help="the jobs that may use it: per line a job's name (DLCP_HUB_JOB) and its key in hexadecimal digits",
+        help="the jobs that may use it: per line a job's name (DLCP_HUB_JOB) and the key that admits it"
+        " (DLCP_HUB_KEY_FILE) in hexadecimal digits",
     )
     parser.add_argument(
         "--cores",

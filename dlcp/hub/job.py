@@ -6,6 +6,7 @@ another job are not authentic to it.
 
 from __future__ import annotations
 
+import hmac
 import threading
 import time
 from collections.abc import Mapping
@@ -30,7 +31,10 @@ _GROUPS_MAX = 1024
 
 
 class ServedJob:
-    """One job. `request`: what its first rank says when it joins. Raises HubError, and what Endpoint raises."""
+    """One job. `request`: what its first rank says when it joins; `key`: the job key.
+
+    Raises HubError, and what Endpoint raises.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class ServedJob:
         self._size = int(request["size"])
         self._encrypt = bool(request["encrypt"])
         self._first_rank = int(request["first_rank"])
+        self._key = key
         if not 1 <= cores <= CORES_MAX or not 0 < self._size <= self._first_rank < 1 << 31:
             raise HubError(f"ranks from {self._first_rank} on are none for a hub of a job of {self._size}")
         self._lock = threading.Lock()
@@ -76,7 +81,7 @@ class ServedJob:
         """Whether no rank of it has a connection."""
         return self.ranks <= self.gone
 
-    def check(self, request: Mapping[str, Any]) -> None:
+    def check(self, request: Mapping[str, Any], key: bytes) -> None:
         """Raises HubError: another job's rank, or one that is connected already; JobError: another version."""
         check_versions(self.cores[0].card, RankCard(**request["card"]))
         said = (
@@ -85,7 +90,9 @@ class ServedJob:
             bool(request["encrypt"]),
             int(request["first_rank"]),
         )
-        if said != (self._job, self._size, self._encrypt, self._first_rank):
+        if said != (self._job, self._size, self._encrypt, self._first_rank) or not hmac.compare_digest(
+            key, self._key
+        ):
             raise HubError(
                 f"another job {self.name!r} with this nonce is here, of {self._size} ranks with job number"
                 f" {self._job}; each start of a job draws a nonce of its own"

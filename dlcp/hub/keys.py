@@ -1,7 +1,7 @@
 """The hub's file of keys: which jobs may use it.
 
-One job per line, its name and its key of 64 hexadecimal digits; `#` begins a comment. Whoever can read the file can
-join these jobs, so it should belong to the hub's user alone.
+One job per line, its name and the key that admits it, of 64 hexadecimal digits; `#` begins a comment. Whoever can read
+the file can join these jobs, so it should belong to the hub's user alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dlcp.transport.setting_rules import KEY_BYTES
 
 
 def read_keys(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
-    """Job keys by the job's name. Raises ArgumentError: it cannot be read, or a line is none. Shows no key."""
+    """What admits a job, by its name. Raises ArgumentError: it cannot be read, or a line is none. Shows no key."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -46,9 +46,9 @@ class HubService(Closeable):
     """A hub. Open until close(); serves from threads of its own.
 
     `host`: the address that ranks reach, for connections and packets alike. `port`: of control connections, TCP; 0:
-    any free one. `keys`: job keys by name. `cores`: endpoints per job, each with its thread. `memory_bytes`: for all
-    jobs; `job_memory_bytes`: reserved for each. `settings`: of the cores' endpoints. Raises ArgumentError,
-    ResourceError. `vml_square_root`: as of Core.
+    any free one. `keys`: what admits a job, by name. `cores`: endpoints per job, each with its thread.
+    `memory_bytes`: for all jobs; `job_memory_bytes`: reserved for each. `settings`: of the cores' endpoints.
+    Raises ArgumentError, ResourceError. `vml_square_root`: as of Core.
     """
 
     def __init__(
@@ -209,7 +209,8 @@ class HubService(Closeable):
     def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""
         try:
-            job = self._join(name, request)
+            key = control.cover(bytes.fromhex(request["key"]))
+            job = self._join(name, request, key)
         except (DlcpError, *_MALFORMED) as error:
             logger.warning("hub: a rank of job %r is refused: %r", name, error)
             control.send({"refusal": _words_of(error)})
@@ -256,8 +257,11 @@ class HubService(Closeable):
 
     # ---- jobs ----
 
-    def _join(self, name: str, request: Mapping[str, Any]) -> ServedJob:
-        """The job of a rank that joins; made for its first one. Raises HubError, JobError, what Endpoint raises."""
+    def _join(self, name: str, request: Mapping[str, Any], key: bytes) -> ServedJob:
+        """The job, of that job key, of a rank that joins; made for its first one.
+
+        Raises HubError, JobError, what Endpoint raises.
+        """
         for ending in self._replaced(name, int(request["incarnation"], 16)):
             logger.info("hub: job %r, whose ranks have gone, gives its place to the next of its name", name)
             ending.close()
@@ -278,21 +282,21 @@ class HubService(Closeable):
                 job = ServedJob(
                     name,
                     request,
-                    self._keys[name],
+                    key,
                     self._settings,
                     self._cores,
                     self._job_memory_bytes,
                     self._vml_square_root,
                 )
                 try:
-                    job.check(request)
+                    job.check(request, key)
                 except BaseException:
                     job.close()
                     raise
                 self._jobs[identity] = job
                 logger.info("hub: job %r has come, %d here", name, len(self._jobs))
             else:
-                job.check(request)
+                job.check(request, key)
             job.ranks.add(int(request["rank"]))
             return job
 

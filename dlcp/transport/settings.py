@@ -246,6 +246,10 @@ class Settings(SettingsFields):
         """
         return self.key if self.key_file is None else read_key_file(Path(self.key_file))
 
+    def hub_key(self) -> bytes | None:
+        """The 32 bytes of the key that admits to the hub; None: hub_key_file is not set. Raises as job_key."""
+        return None if self.hub_key_file is None else read_key_file(Path(self.hub_key_file))
+
 
 def read_key_file(path: Path) -> bytes:
     """The 32 bytes of a job key: the file holds them, or 64 hexadecimal digits.

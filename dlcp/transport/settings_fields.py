@@ -192,11 +192,15 @@ class SettingsFields:
     """
     hub: str | None = None
     """The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several share
-    the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs key_file. Accepted:
-    host:port of a hub's service, several with commas, or off.
+    the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs hub_key_file or
+    key_file. Accepted: host:port of a hub's service, several with commas, or off.
     """
     hub_job: str = "job"
-    """The job's name at the hub, under which the hub's file of keys has the job key. Accepted: a name."""
+    """The job's name at the hub, under which the hub's file of keys has the key that admits it. Accepted: a name."""
+    hub_key_file: str | None = None
+    """A file with the key that admits the job to the hub: 32 bytes, or 64 hexadecimal digits; auto: the job key, if
+    it is the user's own. Accepted: the path of a file, or auto.
+    """
     hub_bytes_min: int = 262144
     """All-reduces of fewer bytes do not go over the hub. Accepted: an integer from 1 to 1 099 511 627 776."""
     timeout_s: float | None = None

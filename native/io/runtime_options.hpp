@@ -59,6 +59,7 @@ struct JobSettings {
     std::string aggregation;
     std::string hub;
     std::string hub_job = "job";
+    std::string hub_key_file;
     std::uint64_t hub_bytes_min = 256 * 1024;
     double timeout_s = 0;
     std::string log_level;
@@ -171,11 +172,17 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
         {SettingSection::collectives, "hub", accept::text("host:port of a hub's service, several with commas"),
          "The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several "
          "share the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs "
-         "key_file.",
+         "hub_key_file or key_file.",
          "off"}),
     setting_row<&JobSettings::hub_job>({SettingSection::collectives, "hub_job", accept::text("a name"),
                                         "The job's name at the hub, under which the hub's file of keys has the "
-                                        "job key."}),
+                                        "key that admits it."}),
+    setting_row<&JobSettings::hub_key_file>({SettingSection::collectives, "hub_key_file",
+                                             accept::path("the path of a file"),
+                                             "A file with the key that admits the job to the hub: 32 bytes, or 64 "
+                                             "hexadecimal digits; auto: the job key, "
+                                             "if it is the user's own.",
+                                             "auto"}),
     setting_row<&JobSettings::hub_bytes_min>({SettingSection::collectives, "hub_bytes_min",
                                               accept::integer(1, tebibyte),
                                               "All-reduces of fewer bytes do not go over the hub."}),

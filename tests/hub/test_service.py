@@ -90,11 +90,14 @@ def reduced(
 
 
 @contextlib.contextmanager
-def joined(hub: HubService, name: str, incarnation: int, **card: str) -> Iterator[None]:
-    """A connection of rank 0 of a job of its own."""
+def joined(
+    hub: HubService, name: str, incarnation: int, job_key: bytes = KEY, rank: int = 0, **card: str
+) -> Iterator[None]:
+    """A connection of a rank of a job of its own."""
     with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
         control = Control.connect(stream, {"job": KEY, "second": OTHER_KEY}[name], name)
-        request = {"do": "join", "rank": 0, "size": 1, "job": 1, "encrypt": False, "first_rank": 1}
+        request = {"do": "join", "rank": rank, "size": 2, "job": 1, "encrypt": False, "first_rank": 2}
+        request |= {"key": control.cover(job_key).hex()}
         card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | card
         control.ask(request | {"incarnation": f"{incarnation:x}", "card": card})
         yield
@@ -400,12 +403,48 @@ def test_what_a_hub_refuses_is_said_on_every_rank(
         world.run(refusal)
 
 
-def test_a_job_without_a_key_of_its_own_has_no_hub(hub: HubService) -> None:
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_hubs_key_admits_a_job_whose_key_is_drawn_or_another(
+    hub: HubService, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "hub.key").write_text(KEY.hex())
+    for key in (None, bytes(range(1, 33))):
+        with ranks_of(hub, size, key=key, hub_key_file=str(tmp_path / "hub.key")) as world:
+            groups = world.open()
+
+            def work(group: Communicator) -> None:
+                given = np.full(KEY_BYTES, group.rank + 1, np.float32)
+                reduced(group, given, DataType.f32, Reduction.SUM)
+                assert (given == sum(range(size + 1))).all()
+
+            world.each(groups, work)
+
+
+def test_ranks_of_one_job_have_one_job_key(hub: HubService) -> None:
+    with (
+        joined(hub, "job", 5),
+        pytest.raises(HubError, match="another job 'job' with this nonce is here"),
+        joined(hub, "job", 5, bytes(32), rank=1),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("key", [None, "", "12", "nonsense", KEY[:-1].hex()])
+def test_a_rank_without_a_proper_job_key_is_refused(hub: HubService, key: str | None) -> None:
+    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
+        control = Control.connect(stream, KEY, "job")
+        with pytest.raises(HubError):
+            control.ask({"do": "join", "rank": 0, "size": 1, "job": 1, "encrypt": False} | {"key": key})
+
+
+def test_a_job_that_nothing_admits_has_no_hub(hub: HubService) -> None:
     with ranks_of(hub, 2, key=None) as world:
 
         def refusal(rank: int) -> None:
             # Rank 0's own error, and what it leaves for the other.
-            with pytest.raises((SettingsError, HubError), match="no key of its own; set key_file"):
+            with pytest.raises(
+                (SettingsError, HubError), match="nothing admits this job there; set hub_key_file"
+            ):
                 world.jobs[rank].open_communicator("all")
 
         world.run(refusal)

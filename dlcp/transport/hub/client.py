@@ -150,13 +150,14 @@ class HubClient:
             raise HubError(f"the hub at {place} is not asked: this rank's job is closed")
         job = self._job
         key = job.settings.job_key()
-        if key is None or job.key_is_drawn:
+        admission = job.settings.hub_key() or (None if job.key_is_drawn else key)
+        if key is None or admission is None:
             raise SettingsError(
-                f"hub is {place}, and this job has no key of its own; set key_file (DLCP_KEY_FILE) on all ranks, and"
-                " give the hub the same key under the job's name (dlcp hub --keys)"
+                f"hub is {place}, and nothing admits this job there; set hub_key_file (DLCP_HUB_KEY_FILE) on all ranks"
+                " to a file with the key that the hub has under the job's name (dlcp hub --keys)"
             )
         hubs = job.all_hubs()
-        request = {
+        request: dict[str, Any] = {
             "do": "join",
             "rank": job.rank,
             "size": job.size,
@@ -166,7 +167,8 @@ class HubClient:
             "first_rank": job.size + CORES_MAX * hubs.index(place),
             "card": asdict(RankCard.of_this_process(job.rank, job.card.address, job.card.interface)),
         }
-        control = self._connect(place, key)
+        control = self._connect(place, admission)
+        request["key"] = control.cover(key).hex()
         try:
             answer = control.ask(request)
             cores = tuple(RankCard(**card) for card in answer["cores"])

@@ -1,12 +1,13 @@
-"""The control connection of a hub: a TCP stream of requests and answers, both authenticated by the job key.
+"""The control connection of a hub: a TCP stream of requests and answers, authenticated by the key that admits a job.
 
     rank → hub    hello      name of the job, a number drawn by the rank
     hub → rank    challenge  a number drawn by the hub
     rank → hub    request    ┐ each with an HMAC (SHA-256) over direction, count and text, under a key
-    hub → rank    answer     ┘ derived from the job key, the job's name and both numbers
+    hub → rank    answer     ┘ derived from that key, the job's name and both numbers
 
-Neither side sends the job key or takes a text whose code is wrong, so a recorded connection cannot be played again and
-a stranger learns only whether the hub knows a name. Texts are not secret and not encrypted. Frames have a length of 32
+Neither side sends the key or takes a text whose code is wrong, so a recorded connection cannot be played again and
+a stranger learns only whether the hub knows a name. Texts are not secret and not encrypted, but for the job key, which
+a rank covers with an HMAC of its own: whoever has the key that admits may read it. Frames have a length of 32
 bits in front and a bound on it, a smaller one until the other side has proved that it has the key.
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 
 from dlcp.errors import HubError
 
-VERSION = 1
+VERSION = 2
 """Of what the two sides say."""
 FRAME_BYTES_MAX = 1 << 20
 """Of one text: addresses of some thousand ranks."""
@@ -33,6 +34,7 @@ _FIRST_BYTES_MAX = 1 << 14
 _HEAD = struct.Struct(">I")
 _CODE_BYTES = 32
 _TO_HUB, _FROM_HUB = b"\0", b"\1"
+_COVER = b"\2job key"
 # Found dead within this time of silence: a host that lost its power says nothing.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 5))
 
@@ -54,7 +56,7 @@ class Control:
         self._end_s: float | None = None
 
     @classmethod
-    def connect(cls, stream: socket.socket, job_key: bytes, name: str) -> Control:
+    def connect(cls, stream: socket.socket, key: bytes, name: str) -> Control:
         """The rank's side of the handshake. Raises ControlError, OSError."""
         _prepare(stream)
         own = secrets.token_bytes(16)
@@ -64,7 +66,7 @@ class Control:
             raise ControlError(str(said["refusal"]))
         if said.get("dlcp_hub") != VERSION:
             raise ControlError(f"it is no hub of this version of dlcp: it says {str(said)[:80]}")
-        return cls(stream, _derive(job_key, name, own, _bytes_of(said.get("number"))), _TO_HUB)
+        return cls(stream, _derive(key, name, own, _bytes_of(said.get("number"))), _TO_HUB)
 
     @classmethod
     def accept(
@@ -72,8 +74,8 @@ class Control:
     ) -> tuple[Control, str]:
         """The hub's side: the connection and the name of its job. Raises ControlError, OSError.
 
-        `key_of`: the job key of a name; None: there is no such job. `timeout_s`: for all that the rank says, up to the
-        end of its first request, which proves that it has the key.
+        `key_of`: the key that admits a job of a name; None: there is no such job. `timeout_s`: for all that the rank
+        says, up to the end of its first request, which proves that it has the key.
         """
         _prepare(stream)
         end_s = time.monotonic() + timeout_s
@@ -108,7 +110,7 @@ class Control:
             return None
         code, content = frame[:_CODE_BYTES], frame[_CODE_BYTES:]
         if not hmac.compare_digest(code, self._code(self._other, self._received, content)):
-            raise ControlError("the job keys differ")
+            raise ControlError("the keys differ")
         self._received += 1
         if self._end_s is not None:
             self._end_s = None
@@ -122,12 +124,17 @@ class Control:
         if answer is None:
             # A hub that cannot read a request ends the connection: what it would say would have the wrong key too.
             raise ControlError(
-                "it has ended the connection: its key of the job is another one (compare key_file here with --keys"
-                " there), or it is stopping; its log says which"
+                "it has ended the connection: its key of the job is another one (compare hub_key_file or else key_file"
+                " here with --keys there), or it is stopping; its log says which"
             )
         if "refusal" in answer:
             raise HubError(str(answer["refusal"]))
         return answer
+
+    def cover(self, key: bytes) -> bytes:
+        """A key of 32 bytes as it travels in a request; covered again it is as it was. One key per connection."""
+        pad = hmac.digest(self._key, _COVER, "sha256")
+        return bytes(a ^ b for a, b in zip(key, pad, strict=True))
 
     def close(self) -> None:
         """Ends the connection. Again: nothing."""
@@ -137,10 +144,10 @@ class Control:
         return hmac.digest(self._key, direction + count.to_bytes(8, "big") + content, "sha256")
 
 
-def _derive(job_key: bytes, name: str, rank_number: bytes, hub_number: bytes) -> bytes:
+def _derive(key: bytes, name: str, rank_number: bytes, hub_number: bytes) -> bytes:
     said = name.encode()
     return hmac.digest(
-        job_key,
+        key,
         b"dlcp hub control %d" % VERSION + len(said).to_bytes(4, "big") + said + rank_number + hub_number,
         "sha256",
     )

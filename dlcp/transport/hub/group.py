@@ -217,7 +217,7 @@ def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubG
     """The group with hubs of a communicator's ranks. All of them call it.
 
     Blocks for the other ranks' cards and, on the first member, for the hubs. Raises, on all ranks, HubError: a hub
-    cannot be reached or refuses; StoreTimeoutError. SettingsError, on the first member: the job has no key of its own.
+    cannot be reached or refuses; StoreTimeoutError. SettingsError, on the first member: nothing admits the job.
     """
     job, workers = beside.job, beside.members
     hubs = tuple(job.card_of(rank, timeout_s).hub for rank in workers)

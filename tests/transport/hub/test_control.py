@@ -90,7 +90,7 @@ def test_what_is_not_the_ranks_own_is_refused(change: str) -> None:
     if change == "again":
         near.sendall(frame)
     thread.join()
-    assert "the job keys differ" in str(found[-1])
+    assert "the keys differ" in str(found[-1])
     near.close()
 
 
@@ -104,7 +104,7 @@ def test_a_hub_with_another_key_is_found_out() -> None:
 
     thread, _ = served(far, answer)
     control = Control.connect(near, KEY, "job")
-    with pytest.raises(ControlError, match="the job keys differ"):
+    with pytest.raises(ControlError, match="the keys differ"):
         control.receive()
     thread.join()
     near.close()
@@ -168,3 +168,18 @@ def test_a_job_without_a_key_here_is_said() -> None:
         Control.connect(near, KEY, "other")
     thread.join()
     near.close()
+
+
+def test_a_key_travels_covered_and_each_connection_covers_it_otherwise() -> None:
+    given, seen = bytes(range(50, 82)), set()
+    for _ in range(2):
+        near, far = pair()
+        thread, _ = served(far)
+        control = Control.connect(near, KEY, "job")
+        covered = control.cover(given)
+        assert control.cover(covered) == given
+        assert not any(covered[at : at + 4] in given for at in range(28))
+        seen.add(covered)
+        control.close()
+        thread.join()
+    assert len(seen) == 2
