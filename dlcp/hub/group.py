@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,14 @@ _POSTED_PER_WORKER = 2
 _POSTED_MAX = 64
 
 
+@dataclass(eq=False, slots=True)
+class _Posted:
+    """A receive, and whether its announcement is there."""
+
+    content: np.ndarray[Any, np.dtype[np.uint8]]
+    is_there: bool = False
+
+
 class ServedGroup:
     """One group. `own`: per core of this hub its rank in the group, of those that the group has."""
 
@@ -48,7 +57,7 @@ class ServedGroup:
         self._lock = threading.Lock()
         # How many of this rack's workers have announced a number, until all have.
         self._announced: dict[int, int] = {}
-        self._backlog: deque[bytes] = deque()
+        self._posted: deque[_Posted] = deque()
         self._busy = False
         self.cores: list[CoreGroup] = []
         try:
@@ -64,36 +73,45 @@ class ServedGroup:
 
     def _listen(self, group: CoreGroup) -> None:
         """Posts a receive for an announcement of any worker."""
-        content = np.zeros(NBYTES, np.uint8)
-        try:
-            operation = group.runtime.start_message(
-                self.number, False, None, ANNOUNCEMENT_TAG, Span.of(content), CallOptions(), content
-            )
-        except (ValueError, errors.DlcpError):
-            return  # the group is closed
+        posted = _Posted(np.zeros(NBYTES, np.uint8))
+        with self._lock:
+            try:
+                operation = group.runtime.start_message(
+                    self.number,
+                    False,
+                    None,
+                    ANNOUNCEMENT_TAG,
+                    Span.of(posted.content),
+                    CallOptions(),
+                    posted.content,
+                )
+            except (ValueError, errors.DlcpError):
+                return  # the group is closed
+            self._posted.append(posted)
         group.core.endpoint.dispatcher.add(
-            WatchedOperation(operation), lambda _: self._heard(group, operation.result.error, content)
+            WatchedOperation(operation), lambda _: self._heard(group, operation.result.error, posted)
         )
 
-    def _heard(self, group: CoreGroup, error: str | None, content: Any) -> None:
-        """Acts on what a receive brought, one announcement after the other.
+    def _heard(self, group: CoreGroup, error: str | None, posted: _Posted) -> None:
+        """Acts on what receives brought, one announcement after the other, in the order of the receives.
 
-        It is called inside `_listen` if the next announcement is there already, and then only notes it.
+        That is the order in which a worker sent them, and the parts of a load depend on it. One that is posted when its
+        announcement is there already is heard at once, before others that were there earlier: then only noted.
         """
         if error is not None:
             group.note_failure(error)
             return
         with self._lock:
-            self._backlog.append(content.tobytes())
+            posted.is_there = True
             if self._busy:
                 return
             self._busy = True
         while True:
             with self._lock:
-                if not self._backlog:
+                if not self._posted or not self._posted[0].is_there:
                     self._busy = False
                     return
-                said = self._backlog.popleft()
+                said = self._posted.popleft().content.tobytes()
             self._listen(group)
             try:
                 self._start(Announcement.read(said))
