@@ -7,6 +7,7 @@ best forced one, and Gloo's over the default's.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
 from bench.collectives.world import GLOO, Backend, Place, Ranks
@@ -24,11 +25,14 @@ SIZES = (4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB,
 SIZES_QUICK = SIZES[:-1]
 SLOWER_AT_MOST = 1.05
 
-LABS: dict[str, dict[str, object]] = {
-    "1 Gbit/s, 2 hosts of 2": {"hosts": 2, "rate_bps": RATE_BPS},
-    "1 Gbit/s, 4 hosts": {"hosts": 4, "rate_bps": RATE_BPS},
-    "merging links, 2 hosts of 2": {"hosts": 2, "merge": True},
-    "merging links, 4 hosts": {"hosts": 4, "merge": True},
+# Per place its lab, None: loopback; and whether ranks of a host share memory.
+PLACES: dict[str, tuple[dict[str, Any] | None, bool]] = {
+    "loopback without shared memory": (None, False),
+    "shared memory": (None, True),
+    "1 Gbit/s, 2 hosts of 2": ({"hosts": 2, "rate_bps": RATE_BPS}, True),
+    "1 Gbit/s, 4 hosts": ({"hosts": 4, "rate_bps": RATE_BPS}, True),
+    "merging links, 2 hosts of 2": ({"hosts": 2, "merge": True}, True),
+    "merging links, 4 hosts": ({"hosts": 4, "merge": True}, True),
 }
 
 
@@ -51,22 +55,17 @@ def run(*, quick: bool) -> Report:
     report = Report("defaults", {"repeats": repeats, "seconds each": seconds, "ranks": WORLD})
     found = Comparison()
     with Ranks() as ranks:
-        for words, shared_memory in (("loopback without shared memory", False), ("shared memory", True)):
-            others = _forced(by_hosts=False, shared_memory=shared_memory)
-            backends = (GLOO, _default(shared_memory), *others)
-            places = {words: Place.loopback(WORLD)}
-            alternate(found, ranks, places, backends, sizes, repeats=repeats, seconds=seconds)
-            _judge(report, found, words, _default(shared_memory), others, sizes)
-        for words, settings in LABS.items():
+        for words, (settings, shared_memory) in PLACES.items():
             with contextlib.ExitStack() as stack:
-                lab = stack.enter_context(Lab(**settings))  # type: ignore[arg-type]
-                if "rate_bps" in settings:
+                lab = None if settings is None else stack.enter_context(Lab(**settings))
+                place = Place.loopback(WORLD) if lab is None else Place.of_lab(lab, WORLD)
+                if lab is not None and settings is not None and "rate_bps" in settings:
                     report.fills[words] = tcp_fill.measure(lab)
-                others = _forced(by_hosts=lab.hosts < WORLD, shared_memory=True)
-                backends = (GLOO, _default(shared_memory=True), *others)
-                places = {words: Place.of_lab(lab, WORLD)}
-                alternate(found, ranks, places, backends, sizes, repeats=repeats, seconds=seconds)
-                _judge(report, found, words, _default(shared_memory=True), others, sizes)
+                default = _default(shared_memory)
+                forced = _forced(lab is not None and lab.hosts < WORLD, shared_memory)
+                backends = (GLOO, default, *forced)
+                alternate(found, ranks, {words: place}, backends, sizes, repeats=repeats, seconds=seconds)
+                _judge(report, found, words, default, forced, sizes)
     report.notes += found.notes()
     return report
 
@@ -88,9 +87,8 @@ def _judge(
     for nbytes in sizes:
         best = min(forced, key=lambda backend: found.figure(backend, words, nbytes, p50_s).median)
         slower = found.ratio(default, best, words, nbytes, p50_s)
-        row = (found.samples(backend, words, nbytes) for backend in (GLOO, default, *forced))
-        cells = (f"{sorted(map(p50_s, samples))[len(samples) // 2] * 1e3:.3g}" for samples in row)
-        table.add(size_words(nbytes), *cells, slower.show(2))
+        row = (found.figure(backend, words, nbytes, p50_s).median for backend in (GLOO, default, *forced))
+        table.add(size_words(nbytes), *(f"{median_s * 1e3:.3g}" for median_s in row), slower.show(2))
         report.at_most(SLOWER_AT_MOST, f"{words}, {size_words(nbytes)}: time, dlcp / {best.label}", slower)
         report.at_least(
             1.0,

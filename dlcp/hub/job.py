@@ -90,9 +90,11 @@ class ServedJob:
             bool(request["encrypt"]),
             int(request["first_rank"]),
         )
-        if said != (self._job, self._size, self._encrypt, self._first_rank) or not hmac.compare_digest(
-            key, self._key
-        ):
+        if not hmac.compare_digest(key, self._key):
+            raise HubError(
+                f"a job {self.name!r} with this nonce is here with another job key; give all its ranks one (key_file)"
+            )
+        if said != (self._job, self._size, self._encrypt, self._first_rank):
             raise HubError(
                 f"another job {self.name!r} with this nonce is here, of {self._size} ranks with job number"
                 f" {self._job}; each start of a job draws a nonce of its own"

@@ -209,8 +209,7 @@ class HubService(Closeable):
     def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""
         try:
-            key = control.cover(bytes.fromhex(request["key"]))
-            job = self._join(name, request, key)
+            job = self._join(name, request, control.uncovered(request["key"]))
         except (DlcpError, *_MALFORMED) as error:
             logger.warning("hub: a rank of job %r is refused: %r", name, error)
             control.send({"refusal": _words_of(error)})

@@ -91,13 +91,19 @@ def reduced(
 
 @contextlib.contextmanager
 def joined(
-    hub: HubService, name: str, incarnation: int, job_key: bytes = KEY, rank: int = 0, **card: str
+    hub: HubService,
+    name: str,
+    incarnation: int,
+    job_key: bytes = KEY,
+    rank: int = 0,
+    change_key: Callable[[str], Any] = lambda digits: digits,
+    **card: str,
 ) -> Iterator[None]:
     """A connection of a rank of a job of its own."""
     with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
         control = Control.connect(stream, {"job": KEY, "second": OTHER_KEY}[name], name)
         request = {"do": "join", "rank": rank, "size": 2, "job": 1, "encrypt": False, "first_rank": 2}
-        request |= {"key": control.cover(job_key).hex()}
+        request |= {"key": change_key(control.cover(job_key).hex())}
         card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | card
         control.ask(request | {"incarnation": f"{incarnation:x}", "card": card})
         yield
@@ -423,18 +429,24 @@ def test_the_hubs_key_admits_a_job_whose_key_is_drawn_or_another(
 def test_ranks_of_one_job_have_one_job_key(hub: HubService) -> None:
     with (
         joined(hub, "job", 5),
-        pytest.raises(HubError, match="another job 'job' with this nonce is here"),
+        pytest.raises(HubError, match="is here with another job key; give all"),
         joined(hub, "job", 5, bytes(32), rank=1),
     ):
         pass
 
 
-@pytest.mark.parametrize("key", [None, "", "12", "nonsense", KEY[:-1].hex()])
-def test_a_rank_without_a_proper_job_key_is_refused(hub: HubService, key: str | None) -> None:
-    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
-        control = Control.connect(stream, KEY, "job")
-        with pytest.raises(HubError):
-            control.ask({"do": "join", "rank": 0, "size": 1, "job": 1, "encrypt": False} | {"key": key})
+@pytest.mark.parametrize(
+    "change_key",
+    [lambda _: None, lambda _: "", lambda _: "nonsense", lambda key: key[2:], lambda key: key + "00"],
+)
+def test_a_rank_without_a_proper_job_key_is_refused(
+    hub: HubService, change_key: Callable[[str], Any]
+) -> None:
+    refused = pytest.raises(HubError, match="its job key is none: accepted: 64 hexadecimal digits")
+    with refused, joined(hub, "job", 6, change_key=change_key):
+        pass
+    with joined(hub, "job", 6):  # but for the key it may come
+        pass
 
 
 def test_a_job_that_nothing_admits_has_no_hub(hub: HubService) -> None:

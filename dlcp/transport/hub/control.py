@@ -136,6 +136,13 @@ class Control:
         pad = hmac.digest(self._key, _COVER, "sha256")
         return bytes(a ^ b for a, b in zip(key, pad, strict=True))
 
+    def uncovered(self, text: object) -> bytes:
+        """The key that came as hexadecimal digits. Raises HubError: it is none."""
+        try:
+            return self.cover(bytes.fromhex(str(text)))
+        except ValueError:
+            raise HubError("its job key is none: accepted: 64 hexadecimal digits") from None
+
     def close(self) -> None:
         """Ends the connection. Again: nothing."""
         self._stream.close()

@@ -1,4 +1,4 @@
-"""Which algorithm runs a collective: by world size and bytes, unless the call names one.
+"""Which algorithm runs a collective: by world size, bytes, hosts and processors, unless the call names one.
 
 All ranks must choose alike, so the choice depends only on what all of them know, such as who is on which host: never
 on load or time.
@@ -15,7 +15,7 @@ from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 
 _KIB = 1024
 _BYTES_PER_HOST = 16 * _KIB
-# Who each rank's host and processors are costs a look at every rank's card; so few do it for small calls as well.
+# Hosts and processors are read from every rank's card. Larger worlds do not read them for smaller calls.
 _ASKS_AT_ONCE_MAX = 16
 _SMALL_BYTES = 32 * _KIB
 
