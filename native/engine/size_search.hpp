@@ -3,9 +3,10 @@
 //
 // Three steps. *Evidence*: packets larger than all that arrive are lost time after time, each sent after the loss of the
 // one before was known. Packets that left alone count by themselves as well: some devices let runs of such packets pass.
-// It may be chance, so it only starts the next step. *Pairs*: padded packets, one of the present size and one of the
-// least, which loss by chance hits alike. A large one that arrives ends the search; when eight small ones have arrived and
-// no large one, large ones do not pass: by chance that happens once in 2^8 searches, however many packets are lost.
+// It may be chance, so it only starts the next step. *Comparison*: padded packets, two of the present size to one of the
+// least, which loss by chance hits alike. A large one that arrives ends the search; when ten small ones have arrived and
+// no large one, large ones do not pass: by chance that happens once in 3^10 searches at most, however many packets are
+// lost (one to one and eight: once in 2^8, and a path that loses nine in ten starts thousands of searches).
 // *Ladder*: one packet of each smaller size, three times; the largest that arrives is the size from now on.
 //
 // A value without clock or packets: the endpoint asks what to send and reports what became of it. Invariant: a search
@@ -47,12 +48,12 @@ struct SizeSearch {
         if (size <= least_datagram) return;
         tests_from_ = next;
         size_ = size;
-        begin(Step::pairs);
+        begin(Step::comparison);
     }
     bool active() const { return step_ != Step::idle; }
     // The next packet of the round: its size; 0: the round has no more.
     std::uint16_t next_test() const {
-        if (step_ == Step::pairs) return sent_ == 0 ? size_ : sent_ == 1 ? least_datagram : 0;
+        if (step_ == Step::comparison) return sent_ < 2 ? size_ : sent_ == 2 ? least_datagram : 0;
         if (step_ == Step::ladder)
             for (std::uint32_t i = 0, skip = sent_; i < std::size(datagram_ladder); ++i)
                 if (datagram_ladder[i] < size_ && skip-- == 0) return datagram_ladder[i];
@@ -65,7 +66,7 @@ struct SizeSearch {
         answered_ = true;
         if (bytes >= size_)
             forget(tests_from_);  // nothing is wrong
-        else if (step_ == Step::pairs)
+        else if (step_ == Step::comparison)
             ++small_acked_;
         else
             found_ = std::max(found_, bytes);
@@ -80,18 +81,18 @@ struct SizeSearch {
         const std::uint16_t found = step_ == Step::ladder && rounds_ >= ladder_rounds ? found_ : std::uint16_t{0};
         if (found != 0 || silent_rounds_ >= most_silent_rounds)
             forget(tests_from_);
-        else if (step_ == Step::pairs && small_acked_ >= decisive_pairs)
+        else if (step_ == Step::comparison && small_acked_ >= decisive_answers)
             begin(Step::ladder);
         return found;
     }
     // Rounds in a row without an answer: each doubles the time of the next.
     std::uint32_t silent_rounds() const { return silent_rounds_; }
 
-    enum class Step : std::uint8_t { idle, pairs, ladder };
+    enum class Step : std::uint8_t { idle, comparison, ladder };
 
     // Losses in a row, one after the other, that make a path suspicious: at 5 % loss, one packet in 10^5.
     static constexpr std::uint32_t suspicious_failures = 4;
-    static constexpr std::uint32_t decisive_pairs = 8;
+    static constexpr std::uint32_t decisive_answers = 10;
     static constexpr std::uint32_t ladder_rounds = 3;
     static constexpr std::uint32_t most_silent_rounds = 6;
 

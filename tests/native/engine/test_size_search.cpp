@@ -1,6 +1,7 @@
 // The search for the size that a path still carries: what starts it, what ends it.
 #include <doctest/doctest.h>
 
+#include "engine/random.hpp"
 #include "engine/size_search.hpp"
 
 using namespace dlcp;
@@ -33,7 +34,7 @@ TEST_CASE("size search: the largest size of the ladder that passes is found") {
         CHECK(found <= most);
         CHECK(found == *std::find_if(std::begin(datagram_ladder), std::end(datagram_ladder),
                                      [&](std::uint16_t size) { return size <= most; }));
-        CHECK(rounds <= SizeSearch::decisive_pairs + SizeSearch::ladder_rounds);
+        CHECK(rounds <= SizeSearch::decisive_answers + SizeSearch::ladder_rounds);
         CHECK_FALSE(s.active());
     }
 }
@@ -45,6 +46,27 @@ TEST_CASE("size search: one large packet that arrives ends it") {
     CHECK(search(s, 1472, rounds) == 0);
     CHECK_FALSE(s.active());
     CHECK(rounds == 0);
+}
+
+TEST_CASE("size search: loss by chance proves nothing, however many searches it starts") {
+    Random random{1};
+    for (const std::uint64_t loss : {50, 90, 99}) {  // %
+        CAPTURE(loss);
+        int shrunk = 0;
+        for (int i = 0; i < 20'000; ++i) {
+            SizeSearch s;
+            s.start(1472, 1000);
+            while (s.active() && shrunk == 0) {
+                while (const std::uint16_t bytes = s.next_test()) {
+                    s.on_test_sent();
+                    if (random.below(100) >= loss) s.on_test_acked(1000, bytes);
+                    if (!s.active()) break;
+                }
+                if (s.active()) shrunk += s.end_test_round() != 0;
+            }
+        }
+        CHECK(shrunk == 0);
+    }
 }
 
 TEST_CASE("size search: without any answer it ends") {
