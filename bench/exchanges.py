@@ -1,7 +1,8 @@
 """One all-reduce by each exchange on simulated networks: time, and what a host's port and an up-link carry.
 
 The executor and the engine that ship run on the simulator's hosts, so times are exact for a seed and do not depend on
-this machine. A switch that adds is not here: the simulator has none. Adding takes no time.
+this machine. A switch that adds is not here: the simulator has none. Adding takes no time. "With turns": the time under
+congestion control auto beside that under the default.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def run(*, quick: bool) -> Report:
     for name in QUICK if quick else NETWORKS:
         network = NETWORKS[name]
         progress(name)
-        columns = ["", "ms", "of the ring's", "host's port", "up-link"]
+        columns = ["", "ms", "of the ring's", "host's port", "up-link", "with turns"]
         table = report.table(f"{name}: bytes per byte of the tensor", columns)
         ring_s = 0.0
         for exchange, servers in (
@@ -117,14 +118,24 @@ def run(*, quick: bool) -> Report:
             *(("hub", servers) for servers in network.servers),
         ):
             took_s, host, uplink = simulate(network, exchange, servers, nbytes)
+            turns_s, _, _ = simulate(network, exchange, servers, nbytes, congestion="auto")
             ring_s = took_s if exchange == "ring" else ring_s
             label = f"hub, servers: {servers}" if servers else exchange
             shown = f"{uplink / nbytes:.2f}" if network.group_size else ""
-            table.add(label, f"{took_s * 1e3:.3f}", f"{took_s / ring_s:.2f}", f"{host / nbytes:.2f}", shown)
+            table.add(
+                label,
+                f"{took_s * 1e3:.3f}",
+                f"{took_s / ring_s:.2f}",
+                f"{host / nbytes:.2f}",
+                shown,
+                f"{turns_s / took_s:.2f}",
+            )
     return report
 
 
-def simulate(network: Network, exchange: str, servers: int, nbytes: int) -> tuple[float, float, float]:
+def simulate(
+    network: Network, exchange: str, servers: int, nbytes: int, congestion: str = "window"
+) -> tuple[float, float, float]:
     """Seconds of an all-reduce, and bytes that the busiest worker and the busiest up-link send in one."""
     import dlcp_sim
     from dlcp_sim.transports import Dlcp
@@ -138,7 +149,9 @@ def simulate(network: Network, exchange: str, servers: int, nbytes: int) -> tupl
         group_size=network.group_size if grouped else 0,
         **network.places(servers),
     )
-    scenario = dlcp_sim.Scenario(fabric=network.fabric(servers), transport=Dlcp(), workload=load, seed=1)
+    scenario = dlcp_sim.Scenario(
+        fabric=network.fabric(servers), transport=Dlcp(congestion=congestion), workload=load, seed=1
+    )
     result = scenario.run()
     ends = [float(np.max(part)) for part in np.split(np.asarray(result.tasks.finish_s), TIMES)]
     workers = {f"host {number}" for number in network.places(servers)["hosts"]}

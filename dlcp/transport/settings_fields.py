@@ -114,8 +114,8 @@ class SettingsFields:
 
     # ---- congestion control ----
     line_rate_bps: int = 0
-    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto gives turns only
-    with it. Accepted: an integer from 0 to 10 000 000 000 000.
+    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto learns it from
+    what arrives. Accepted: an integer from 0 to 10 000 000 000 000.
     """
     congestion: str = "window"
     """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
@@ -182,8 +182,8 @@ class SettingsFields:
 
     # ---- collectives ----
     algorithm: str | None = None
-    """Schedule of collectives, as dlcp.transport.schedule names it; auto: by size and number of ranks. Accepted: the
-    name of a schedule, or auto.
+    """Schedule of collectives, as dlcp.transport.schedule names it; auto: by size, ranks, hosts and processors.
+    Accepted: the name of a schedule, or auto.
     """
     aggregation: str | None = None
     """A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch may read

@@ -136,7 +136,7 @@ Peer* Endpoint::find_session(Time now, const wire::Datagram& d) {
 // nothing else.
 void Endpoint::note_trimmed(Peer& peer, const wire::Header& h) {
     ++counters_.trimmed_packets_received;
-    turns_.arrived(wire::header_bytes, turns_.queue());
+    turns_.trimmed(wire::header_bytes);
     const PacketWindow& window = peer.session->receiver.window;
     std::vector<std::uint64_t>& numbers = peer.session->owed.trimmed_numbers;
     // All of a session's first packets may be trimmed.

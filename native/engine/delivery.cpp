@@ -64,7 +64,7 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     const Duration queued = receiver.delays.sample_data(now, lane, delay_ns);
     if (const auto overtaken = receiver.delays.overtaken(lane, h.packet_number)) sprayed_.on_pair(*overtaken);
     if (turns_.gives() && !is_trusted(peer.address))  // a channel takes nothing of the line
-        turns_.arrived(wire::header_bytes + h.payload_bytes, queued);
+        turns_.arrived(arrived, wire::header_bytes + h.payload_bytes, queued);
     peer.last_data_at = now;
 
     const bool describes = h.type == wire::Type::data;

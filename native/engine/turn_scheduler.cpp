@@ -82,7 +82,7 @@ void TurnScheduler::forget(std::uint32_t peer) {
 // Bytes that the line carries in this time.
 std::uint64_t TurnScheduler::product(Duration rtt) const {
     __extension__ using u128 = unsigned __int128;
-    return static_cast<std::uint64_t>(u128{line_rate_.value_bps} * static_cast<std::uint64_t>(rtt.value) /
+    return static_cast<std::uint64_t>(u128{line_rate().value_bps} * static_cast<std::uint64_t>(rtt.value) /
                                       8'000'000'000ULL);
 }
 
@@ -113,10 +113,10 @@ bool TurnScheduler::meets_incast(Time now) {
 // A tick is over. Was the line full? And did most of what came stand in a queue? If this host fills its own way out as
 // well, it is likely one of many that all do, as in an all-to-all: then the senders' own lines are full too.
 void TurnScheduler::measure(Time now) {
-    const Duration tick = std::max(round_ / 2, time_to_send(Bytes{least_datagrams * datagram_}, line_rate_));
+    const Duration tick = std::max(round_ / 2, time_to_send(Bytes{least_datagrams * datagram_}, line_rate()));
     const Duration length = now - tick_start_;
     const std::uint64_t much = product(length) / 100 * full_percent;
-    const bool full = length < tick * 4 && arrived_ >= much;
+    const bool full = line_rate().value_bps != 0 && length < tick * 4 && arrived_ >= much;
     full_run_ = full && queued_ * 2 > arrived_ && sent_ < much ? full_run_ + 1 : 0;
     if (full) {
         most_in_flight_ = std::max(least_in_flight, most_in_flight_ * 15 / 16);

@@ -18,15 +18,16 @@
 #include <optional>
 #include <vector>
 
+#include "engine/arrival_rate.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
 
 class TurnScheduler {
 public:
-    // Without a line rate there are no turns.
+    // line_rate 0: it is learnt, and there are no turns before that.
     TurnScheduler(bool gives, Rate line_rate, Bytes datagram)
-        : line_rate_(line_rate), datagram_(datagram.value), gives_(gives && line_rate.value_bps != 0) {}
+        : line_rate_(line_rate), datagram_(datagram.value), gives_(gives) {}
 
     bool gives() const { return gives_; }
 
@@ -46,15 +47,21 @@ public:
         left -= std::min(bytes, left);
         if (left == 0) emptied(entry, place);
     }
-    // Data has come, this much on the line, after so long in queues.
-    void arrived(std::uint64_t bytes, Duration queued) {
+    // Data has come, at this time by the driver's clock, this much on the line, after so long in queues.
+    void arrived(Time at, std::uint64_t bytes, Duration queued) {
         arrived_ += bytes;
-        if (queued >= queue()) queued_ += bytes;
+        if (queued >= queue_) queued_ += bytes;
+        arrival_rate_.arrived(at, bytes);
     }
+    // Of a packet this much has come; the rest was cut off before a full queue.
+    void trimmed(std::uint64_t bytes) {
+        arrived_ += bytes;
+        queued_ += bytes;
+    }
+    // As set, else as learnt; 0: not known yet.
+    Rate line_rate() const { return line_rate_.value_bps != 0 ? line_rate_ : arrival_rate_.rate(); }
     // Data leaves: so much.
     void sent(std::uint64_t bytes) { sent_ += bytes; }
-    // A queue as long as this is one that turns shorten.
-    Duration queue() const { return queue_; }
     void forget(std::uint32_t peer);
 
     // When to decide at the latest.
@@ -102,7 +109,8 @@ private:
     void give(std::uint32_t peer, std::uint64_t turn, std::vector<std::uint32_t>& told);
     void end(std::vector<std::uint32_t>& told);
 
-    Rate line_rate_;
+    Rate line_rate_;  // as set
+    ArrivalRate arrival_rate_;
     std::uint64_t datagram_;  // bytes
     bool gives_;
     bool sharing_ = false;

@@ -26,7 +26,7 @@ struct Receiver {
     // So many ticks of half a round trip, in which so much of the line is used.
     void run(int ticks, unsigned percent, Duration queued = rtt, unsigned sent_percent = 0) {
         for (int tick = 0; tick < ticks; ++tick) {
-            turns.arrived(product / 2 * percent / 100, queued);
+            turns.arrived(now, product / 2 * percent / 100, queued);
             turns.sent(product / 2 * sent_percent / 100);
             now = now + rtt / 2;
             told.clear();
@@ -51,8 +51,44 @@ TEST_CASE("turn scheduler: none without an incast") {
     CHECK_FALSE(receiver.shares());  // this host sends as much: likely all do
     receiver.run(2, 100);
     CHECK(receiver.shares());
-    TurnScheduler unknown(true, Rate{0}, datagram);
-    CHECK_FALSE(unknown.gives());
+}
+
+TEST_CASE("turn scheduler: a line rate that nobody has set is learnt before there are turns") {
+    Receiver receiver;
+    receiver.turns = TurnScheduler(true, Rate{0}, datagram);
+    receiver.open(0, 10'000'000);
+    receiver.open(1, 10'000'000);
+    receiver.run(95, 100);
+    CHECK_FALSE(receiver.shares());
+    receiver.run(20, 100);
+    CHECK(receiver.turns.line_rate() == line_rate);
+    CHECK(receiver.shares());
+    receiver.run(100, 50);
+    CHECK(receiver.turns.line_rate() == line_rate);
+    receiver.run(8, 50);
+    CHECK_FALSE(receiver.shares());  // a line half as full is not full
+}
+
+TEST_CASE("turn scheduler: a learnt rate is the most of ten to twenty seconds, and no burst's") {
+    ArrivalRate learnt;
+    Time now{0};
+    const auto come = [&](Duration length, std::uint64_t bytes_per_ms) {
+        for (const Time end = now + length; now < end; now = now + microseconds(100))
+            learnt.arrived(now, bytes_per_ms / 10);
+    };
+    come(milliseconds(900), 500'000);
+    CHECK(learnt.rate() == Rate{4'000'000'000});
+    // 64 KB at once in every 10 ms.
+    for (int burst = 0; burst < 100; ++burst) {
+        come(milliseconds(10), 100'000);
+        for (int packet = 0; packet < 64; ++packet) learnt.arrived(now = now + nanoseconds(100), 1000);
+    }
+    CHECK(learnt.rate() == Rate{4'000'000'000});
+    come(seconds(21), 100'000);
+    CHECK(learnt.rate() == Rate{800'000'000});
+    now = now + seconds(60);
+    come(milliseconds(20), 250'000);
+    CHECK(learnt.rate() == Rate{2'000'000'000});
 }
 
 TEST_CASE("turn scheduler: the least left goes first, the others wait, and the next begins before it is done") {
@@ -115,7 +151,7 @@ TEST_CASE("turn scheduler: on a long path, many senders with little left do not 
     Receiver receiver;
     for (std::uint32_t peer = 0; peer < senders; ++peer) receiver.turns.opened(peer, {0, 20'000}, peer, rtt * 100);
     for (int tick = 0; tick < 3; ++tick) {
-        receiver.turns.arrived(long_product / 2, rtt * 100);
+        receiver.turns.arrived(receiver.now, long_product / 2, rtt * 100);
         receiver.now = receiver.now + rtt * 50;
         if (receiver.turns.due(receiver.now)) receiver.turns.decide(receiver.now, receiver.told);
     }
