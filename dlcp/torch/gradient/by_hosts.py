@@ -95,12 +95,16 @@ class _Host:
 
 
 class ByHosts:
-    """Buffers of one state; see pipeline.Pipeline. `inner`: what happens to a shard between hosts."""
+    """Buffers of one state; see pipeline.Pipeline. `inner`: what happens to a shard between hosts.
+
+    `expects_hosts`: a warning says where hosts do not have several ranks each.
+    """
 
     wants_norm = False
 
-    def __init__(self, state: GradientState, inner: Pipeline) -> None:
+    def __init__(self, state: GradientState, inner: Pipeline, *, expects_hosts: bool = True) -> None:
         self._state = state
+        self._expects_hosts = expects_hosts
         self._inner = inner
         self.sequences = inner.sequences
         self._lock = threading.Lock()
@@ -210,7 +214,7 @@ class ByHosts:
         key = group, numbering.name
         with self._lock:
             if key not in self._hosts:
-                self._hosts[key] = _open(group, numbering.name)
+                self._hosts[key] = _open(group, numbering.name, self._expects_hosts)
             host = self._hosts[key]
             if self._loaded:
                 shape = None if host is None else host.shape
@@ -245,7 +249,7 @@ class ByHosts:
         return self._inner.names_in(state)
 
 
-def _open(group: ProcessGroup, name: str) -> _Host | None:
+def _open(group: ProcessGroup, name: str, expects_hosts: bool) -> _Host | None:
     main = group.communicator
     hosts = main.job.hosts_of(main.members, main.timeout_s)
     ranks = () if hosts is None else ranks_by_host(hosts)
@@ -258,7 +262,11 @@ def _open(group: ProcessGroup, name: str) -> _Host | None:
             if hosts is None
             else f"{', '.join(str(len(each)) for each in ranks)} a host"
         )
-        logger.warning("gradients by hosts: ranks are %s, so the recipe runs among all of them", sizes)
+        logger.log(
+            logging.WARNING if expects_hosts else logging.DEBUG,
+            "gradients by hosts: ranks are %s, so the recipe runs among all of them",
+            sizes,
+        )
         return None
     own = next(each for each in ranks if main.rank in each)
     place = own.index(main.rank)

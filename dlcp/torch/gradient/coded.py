@@ -84,10 +84,10 @@ class CodedPipeline:
     sequences = 2
     wants_norm = False
 
-    def __init__(self, state: GradientState) -> None:
+    def __init__(self, state: GradientState, codec: str | None = None) -> None:
         self._state = state
         options = self._options = state.options
-        self._codec = self._warmup_codec = codec_traits(options.codec or "int4")
+        self._codec = self._warmup_codec = codec_traits(codec or options.codec or "int4")
         if self._codec.bits < codec_traits(WARMUP_CODEC).bits:
             self._warmup_codec = codec_traits(WARMUP_CODEC)
         self._warmup_steps = WARMUP_STEPS if options.warmup_steps is None else options.warmup_steps

@@ -34,11 +34,12 @@ CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 class GradientOptions:
     """How gradients may be lost."""
 
-    recipe: str = "dlcp"
+    recipe: str | None = None
     """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
-    "exact"; "low_bit": few bits for every value; "dlcp": the least important blocks may be lost; "mstopk",
-    "redsync": only the largest values travel; "gradientflow": only the most important chunks, which all ranks
-    choose alike."""
+    None: "auto", or "dlcp" where options are given that "dlcp" alone reads, such as a loss budget. "auto": exact or 8
+    bits, as is quicker in the first steps; "exact"; "low_bit": few bits for every value; "dlcp": the least important
+    blocks may be lost; "mstopk", "redsync": only the largest values travel; "gradientflow": only the most important
+    chunks, which all ranks choose alike."""
     codec: str | None = None
     """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
     these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:
@@ -114,7 +115,8 @@ class GradientOptions:
     """Of the Hadamard transform's signs, and of what "mstopk" draws."""
 
     def __post_init__(self) -> None:
-        checks.text("recipe", self.recipe, "the name of a recipe")
+        if self.recipe is not None:
+            checks.text("recipe", self.recipe, "the name of a recipe")
         if self.codec is not None and self.codec not in SPARSE_CODECS:
             codec_traits(self.codec)
         checks.choice("owners", self.owners, ("even", "by_link"))

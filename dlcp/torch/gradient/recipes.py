@@ -2,6 +2,7 @@
 
 | recipe       | memory                         | selector                    | codec        | exchange            |
 |--------------|--------------------------------|-----------------------------|--------------|---------------------|
+| auto         | the quicker of exact and low_bit in int8, by measured steps: auto.py                               |
 | exact        | none                           | all                         | none         | all-reduce          |
 | dlcp         | a fill: residual, rescale, ... | importance, within a budget | none         | bounded, direct     |
 | low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
@@ -20,10 +21,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlcp import checks
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.auto import AutoPipeline
 from dlcp.torch.gradient.bounded import BoundedPipeline
 from dlcp.torch.gradient.by_hosts import ByHosts
 from dlcp.torch.gradient.coded import CodedPipeline
@@ -59,6 +61,11 @@ _SPARSE = {"critical", "small_numel", "density", "warmup_steps"}
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
+        "auto": Recipe(
+            "exact or 8 bits, as is quicker here",
+            AutoPipeline,
+            frozenset(_ANY | {"small_numel"}),
+        ),
         "exact": Recipe("every bit arrives", ExactPipeline, frozenset(_ANY)),
         "dlcp": Recipe(
             "the least important blocks may be lost, within a budget",
@@ -101,18 +108,28 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 """By the name that GradientState takes."""
 
 
-def check_options(options: GradientOptions) -> None:
-    """Raises ArgumentError: no such recipe, or an option that it does not read."""
-    checks.choice("recipe", options.recipe, RECIPES)
-    recipe = RECIPES[options.recipe]
-    for field in dataclasses.fields(options):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        value = getattr(options, field.name)
-        if field.name == "recipe" or field.name in recipe.options or value == default:
-            continue
-        raise ArgumentError(
-            f"{field.name} is {value!r} under recipe {options.recipe!r}, which does not read it; accepted with it: "
-            f"{', '.join(sorted(recipe.options))}"
-        )
+def checked(options: GradientOptions) -> GradientOptions:
+    """The options, with a recipe. Raises ArgumentError: no such recipe, or an option that it does not read."""
+    given = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if field.name != "recipe" and getattr(options, field.name) != _default(field)
+    }
+    name = options.recipe
+    if name is None:
+        name = "auto" if given.keys() <= RECIPES["auto"].options else "dlcp"
+    checks.choice("recipe", name, RECIPES)
+    recipe = RECIPES[name]
+    for option, value in given.items():
+        if option not in recipe.options:
+            raise ArgumentError(
+                f"{option} is {value!r} under recipe {name!r}, which does not read it; accepted with it: "
+                f"{', '.join(sorted(recipe.options))}"
+            )
+    return dataclasses.replace(options, recipe=name)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

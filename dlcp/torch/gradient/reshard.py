@@ -43,7 +43,7 @@ def reshard(
     match _kind(states[0])["recipe"]:
         case "dlcp":
             return _reshard_bounded(states, size, average, rename)
-        case "low_bit":
+        case "low_bit" | "auto":
             return _reshard_coded(states, size, average, rename)
         case "mstopk" | "hitopk" | "redsync" | "gradientflow":
             return _reshard_sparse(states, size, average, rename)
@@ -54,7 +54,7 @@ def reshard(
 def _kind(state: Mapping[str, Any]) -> dict[str, Any]:
     """What states of one run have in common."""
     kind = {"version": state["version"], "step": state["step"], "recipe": state.get("recipe", "dlcp")}
-    return kind | {name: state[name] for name in ("fill", "codec", BY_HOSTS) if name in state}
+    return kind | {name: state[name] for name in ("fill", "codec", "chosen", BY_HOSTS) if name in state}
 
 
 def _reshard_bounded(

@@ -35,7 +35,7 @@ from dlcp.torch.gradient.ledger import Ledger
 from dlcp.torch.gradient.names import ParameterNames
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
-from dlcp.torch.gradient.recipes import RECIPES, check_options
+from dlcp.torch.gradient.recipes import RECIPES, checked
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
 from dlcp.torch.gradient.watched import WatchedGradients
@@ -81,9 +81,9 @@ class GradientState:
         **changes: Any,
     ) -> None:
         _check_arguments(model, group, options, scaler, verify, changes)
-        self.options: GradientOptions = dataclasses.replace(options or GradientOptions(), **changes)
-        """As given; not to be changed."""
-        check_options(self.options)
+        self.options: GradientOptions = checked(dataclasses.replace(options or GradientOptions(), **changes))
+        """As given, and with the name of a recipe; not to be changed."""
+        assert self.options.recipe is not None
         self._agree = self.options.agree()
         self.verify = verify
         """Whether results are compared over the ranks in each step."""
@@ -122,6 +122,13 @@ class GradientState:
     def residual(self) -> ResidualMemory | FeedbackMemory | None:
         """Values that wait for the next step; None: the recipe keeps nothing."""
         return self.pipeline.residual
+
+    @property
+    def recipe(self) -> str:
+        """The recipe by which gradients travel: under "auto" that until it has chosen, then what it chose."""
+        name = self.options.recipe
+        assert name is not None
+        return getattr(self.pipeline, "chosen", None) or name
 
     @property
     def used(self) -> bool:

@@ -33,6 +33,7 @@ RANKS = 4
 NUMEL = 4000
 # A tenth of the values, so that most of them wait.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "auto": {},
     "exact": {},
     "dlcp": {"residual": ResidualRule(decay=1.0)},
     "low_bit": {"warmup_steps": 1},
@@ -146,7 +147,8 @@ def test_one_rank_and_small_parameters_lose_nothing() -> None:
 
 
 def conserving(recipe: str) -> None:
-    layout, steps = layout_of(NUMEL), 6
+    # auto begins with six steps that are exact.
+    layout, steps = layout_of(NUMEL), 10 if recipe == "auto" else 6
     for scattered in (False, True):
         state = state_of(recipe)
         given, applied = (torch.zeros(NUMEL, dtype=torch.float64) for _ in range(2))
@@ -195,7 +197,7 @@ def formula(recipe: str, group_bytes: int = 34) -> int:
             begin, end = group_parts(6, RANKS)[dist.get_rank()]
             # The importance of 60 chunks, and a fingerprint, go to all ranks at once.
             return (6 - end + begin) * 128 + (end - begin) * 128 * others + others * (60 + 8)
-        case "exact":
+        case "exact" | "auto":
             return others * numel * 4
     return 2 * others * numel * 4 // RANKS
 

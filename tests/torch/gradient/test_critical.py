@@ -23,7 +23,7 @@ def names(options: GradientOptions) -> frozenset[str]:
 
 
 def test_by_default_one_dimension_small_and_the_output_layer() -> None:
-    assert names(GradientOptions()) == {
+    assert names(GradientOptions(recipe="dlcp")) == {
         "0.bias",
         "1.weight",
         "1.bias",
@@ -32,20 +32,24 @@ def test_by_default_one_dimension_small_and_the_output_layer() -> None:
         "3.weight",
         "3.bias",
     }
-    assert "2.weight" not in names(GradientOptions(small_numel=1000))
+    assert "2.weight" not in names(GradientOptions(recipe="dlcp", small_numel=1000))
 
 
 def test_scalars_are_critical() -> None:
-    assert critical_names({"scale": torch.tensor(1.0)}, GradientOptions(small_numel=0), ()) == {"scale"}
+    assert critical_names(
+        {"scale": torch.tensor(1.0)}, GradientOptions(recipe="dlcp", small_numel=0), ()
+    ) == {"scale"}
 
 
 def test_names_of_the_user_take_the_place_of_the_default() -> None:
-    assert names(GradientOptions(critical=["0.weight"])) == {"0.weight"}
-    assert names(GradientOptions(critical=())) == frozenset()
+    assert names(GradientOptions(recipe="dlcp", critical=["0.weight"])) == {"0.weight"}
+    assert names(GradientOptions(recipe="dlcp", critical=())) == frozenset()
 
 
 def test_a_rule_is_asked_for_each_parameter() -> None:
-    rule = GradientOptions(critical=lambda name, parameter: name.startswith("2") and parameter.dim() == 2)
+    rule = GradientOptions(
+        recipe="dlcp", critical=lambda name, parameter: name.startswith("2") and parameter.dim() == 2
+    )
     assert names(rule) == {"2.weight"}
 
 

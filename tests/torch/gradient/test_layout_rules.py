@@ -36,12 +36,12 @@ def test_the_budget_of_a_buffer_is_that_of_its_parameters_by_size() -> None:
 
 
 def test_buffers_of_no_parameter_are_critical_when_small() -> None:
-    state = GradientState(model(), small_numel=100)
+    state = GradientState(model(), recipe="dlcp", small_numel=100)
     assert state.rules.of(Layout.of([("call 0", 99)])).critical == {"call 0"}
     assert state.rules.of(Layout.of([("call 0", 100)])).critical == frozenset()
     assert GradientState(loss_budget=0.0).rules.of(Layout.of([("call 0", 9999)])).critical == {"call 0"}
 
 
 def test_critical_names_without_a_model_are_those_of_buffers() -> None:
-    state = GradientState(critical=["first"], small_numel=0)
+    state = GradientState(recipe="dlcp", critical=["first"], small_numel=0)
     assert state.rules.of(Layout.of([("first", 10), ("second", 10)])).critical == {"first"}

@@ -256,7 +256,7 @@ def test_what_is_not_accepted_is_named() -> None:
     four, eight = (dlcp.torch.GradientState(recipe="low_bit", codec=name) for name in ("int4", "int8"))
     with pytest.raises(ValueError, match="the state is of codec 'int4'; accepted: 'int8'"):
         eight.load_state_dict(four.state_dict())
-    with pytest.raises(ValueError, match="the state is of recipe 'low_bit'; accepted: 'dlcp'"):
+    with pytest.raises(ValueError, match="the state is of recipe 'low_bit'; accepted: 'auto'"):
         dlcp.torch.GradientState().load_state_dict(four.state_dict())
 
 

@@ -101,7 +101,7 @@ def test_only_a_state_marks_gradients() -> None:
 
 
 def test_a_state_that_is_none_or_another_models_is_not_loaded() -> None:
-    state = GradientState(nn.Linear(4, 4))
+    state = GradientState(nn.Linear(4, 4), recipe="dlcp")
     with pytest.raises(ValueError, match="state is 5; accepted"):
         state.load_state_dict(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the state has no 'step'"):

@@ -19,7 +19,7 @@ from tests.torch.gradient.test_hook import batches, flat, hooked, net
 
 def test_a_state_of_another_fill_brings_no_residuals() -> None:
     saved = GradientState(fill="zero").state_dict()
-    state = GradientState()
+    state = GradientState(recipe="dlcp")
     state.load_state_dict(saved)
     assert state.report()["total"]["abandoned_bytes"] == 0
 

@@ -142,7 +142,7 @@ def test_the_scaler_is_asked_and_a_refused_call_changes_nothing() -> None:
 
 
 def test_a_state_that_cannot_be_loaded_changes_nothing() -> None:
-    state = dlcp.torch.GradientState()
+    state = dlcp.torch.GradientState(recipe="dlcp")
     assert state.residual is not None
     state.residual.keep(torch.ones(10), Layout.of([("w", 10)]), [(0, 5)])
     state.residual.end_step()

@@ -1,0 +1,83 @@
+"""The recipe auto: what ranks measured decides, and all of them decide alike."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import dlcp.torch
+from dlcp.torch.gradient.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
+from tests.torch import ranks
+from tests.torch.gradient.test_exchange import same_on_all_ranks, total
+from tests.torch.gradient.test_low_bit import whole_numbers
+
+NUMEL = 5000
+
+
+class Run:
+    """Steps of one tensor, of which the clock says what each kind takes."""
+
+    def __init__(self, step_s: dict[str, float], **options: Any) -> None:
+        self.state = dlcp.torch.GradientState(small_numel=0, **options)
+        self.step_s = step_s
+        self.now_s = 0.0
+        pipeline: Any = self.state.pipeline
+        pipeline._clock_s = lambda: self.now_s
+
+    def steps(self, count: int) -> list[bool]:
+        """Whether each result was exact."""
+        found = []
+        for _ in range(count):
+            number = self.state.step
+            tensor = whole_numbers(NUMEL, number)
+            with dlcp.torch.gradients(self.state, name="weight"):
+                dist.all_reduce(tensor)
+            same_on_all_ranks(tensor)
+            found.append(torch.equal(tensor, total(whole_numbers(NUMEL, number))))
+            self.state.end_step(applied=True)
+            self.now_s += self.step_s[EXACT if found[-1] else LOW_BIT]
+        return found
+
+
+def chosen(times: list[tuple[float, float]]) -> tuple[str, bool]:
+    """By what each rank measures, exact and in few bits: the choice, and whether steps are exact afterwards."""
+    run = Run(dict(zip((EXACT, LOW_BIT), times[dist.get_rank()], strict=True)))
+    trial = run.steps(len(TRIAL))
+    assert trial == [kind == EXACT for kind in TRIAL]
+    assert run.state.recipe == "auto"
+    run.steps(DECIDED - len(TRIAL))
+    after = run.steps(3)
+    assert len(set(after)) == 1
+    saved = run.state.state_dict()
+    again = Run(run.step_s)
+    again.state.load_state_dict(saved)
+    assert again.steps(2) == after[:2]
+    assert again.state.recipe == run.state.recipe
+    return run.state.recipe, after[0]
+
+
+def test_few_bits_are_taken_where_they_save_time_on_the_slowest_rank_and_all_ranks_choose_alike() -> None:
+    dice = random.Random(1)
+    for _ in range(6):
+        times = [(dice.uniform(1, 2), dice.uniform(1, 2)) for _ in range(3)]
+        exact_s, low_s = map(max, zip(*times, strict=True))
+        expected = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
+        assert ranks.run(chosen, 3, times=times) == [(expected, expected == EXACT)] * 3, times
+
+
+def test_without_a_recipe_options_decide_which_it_is() -> None:
+    assert dlcp.torch.GradientState().recipe == "auto"
+    assert dlcp.torch.GradientState(small_numel=0).recipe == "auto"
+    assert dlcp.torch.GradientState(loss_budget=0.1).recipe == "dlcp"
+    assert dlcp.torch.GradientState(patience_s="auto").recipe == "dlcp"
+    with pytest.raises(ValueError, match="loss_budget is 0.1 under recipe 'auto', which does not read it"):
+        dlcp.torch.GradientState(recipe="auto", loss_budget=0.1)
+    saved = dlcp.torch.GradientState().state_dict() | {"chosen": "fastest"}
+    with pytest.raises(
+        ValueError, match="the state has chosen 'fastest'; accepted: 'exact', 'low_bit', None"
+    ):
+        dlcp.torch.GradientState().load_state_dict(saved)
