@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import dlcp.torch
 from dlcp.torch.gradient.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import same_on_all_ranks, total
+from tests.torch.gradient.test_hook import batches, net
 from tests.torch.gradient.test_low_bit import whole_numbers
 
 NUMEL = 5000
@@ -67,6 +69,54 @@ def test_few_bits_are_taken_where_they_save_time_on_the_slowest_rank_and_all_ran
         exact_s, low_s = map(max, zip(*times, strict=True))
         expected = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
         assert ranks.run(chosen, 3, times=times) == [(expected, expected == EXACT)] * 3, times
+
+
+def trained(way: str, recipe: str | None) -> list[torch.Tensor]:
+    """The parameters after a few steps by the choice, of a run in which few bits are quicker."""
+    from torch.distributed.fsdp import fully_shard
+
+    from dlcp.torch.layerwise import LayerwiseOptimizer
+
+    model: Any = net()
+    state = dlcp.torch.GradientState(model, recipe=recipe)
+    if recipe is None:
+        pipeline: Any = state.pipeline
+        # A step of each kind takes so long.
+        cost_s = {EXACT: 2.0, LOW_BIT: 1.0}
+        pipeline._clock_s = lambda: sum(cost_s[kind] for kind in TRIAL[: pipeline._step + 1])
+    called = model
+    if way == "ddp":
+        called = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.05)
+        called.register_comm_hook(state, dlcp.torch.gradient_hook)
+    if way == "fsdp":
+        fully_shard(model, mesh=dist.init_device_mesh("cpu", (dist.get_world_size(),)))
+        dlcp.torch.shard_gradients(model, state)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.05)
+    if way == "layers":
+        optimizer = LayerwiseOptimizer(optimizer, model, gradients=state)
+    for batch in batches(DECIDED + 3):
+        optimizer.zero_grad()
+        called(batch).square().mean().backward()
+        optimizer.step()
+    if way == "layers":
+        optimizer.synchronize()
+    assert state.recipe == (recipe or LOW_BIT)
+    return [
+        (parameter.full_tensor() if way == "fsdp" else parameter).detach().clone()
+        for parameter in model.parameters()
+    ]
+
+
+def near_exact(way: str) -> None:
+    for one, other in zip(trained(way, None), trained(way, EXACT), strict=True):
+        same_on_all_ranks(one)
+        assert not torch.equal(one, other) or one.dim() == 1
+        torch.testing.assert_close(one, other, rtol=0.0, atol=5e-3)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "layers"])
+def test_each_way_in_tries_and_goes_on_with_few_bits(way: str) -> None:
+    ranks.run(near_exact, 2, way=way)
 
 
 def test_without_a_recipe_options_decide_which_it_is() -> None:
