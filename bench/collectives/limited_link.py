@@ -21,7 +21,7 @@ RATE_BPS = 10**9
 LARGE, SIZES = 64 * MIB, [4 * KIB, 256 * KIB, 4 * MIB, 64 * MIB]
 UTILISATION = {2: 0.96, 4: 0.94}
 OVERHEAD_AT_MOST = 0.035
-# Over Gloo's.
+# 64 MB: bandwidth over Gloo's, at least, by ranks; processor time over Gloo's, at most.
 FASTER, CPU_AT_MOST = {2: 1.0, 4: 1.4}, 1.2
 
 _IP_BYTES, ETHERNET_BYTES = 1500, 14

@@ -30,7 +30,7 @@ class Options:
     `algorithm`: as the setting of that name: one for whatever it serves, or some by collective, as
     "all_reduce=ring,broadcast=tree"; None: the setting's.
     `traffic_class`: 0 (first to wait) to 6; None: the transport's default.
-    `gradients`: makes all_reduce and reduce_scatter of floating point on this group lossy within a budget, as
+    `gradients`: makes all_reduce and reduce_scatter of floating point on this group follow a recipe, as
     dlcp.torch.gradients does: GradientOptions, or a GradientState; None: every collective is exact.
     `settings`: the transport's, checked; or single ones by name, as `Options(interface="eth0")`.
     Raises SettingsError, ArgumentError, TrafficClassError: unknown, or out of range.

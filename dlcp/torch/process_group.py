@@ -117,7 +117,7 @@ class ProcessGroup(dist.ProcessGroup):
         options: Options,
         marked: scope.Scope | None = None,
     ) -> None:
-        """`marked`: reduces in this group's place, within a loss budget; None: every reduction is exact."""
+        """`marked`: reduces in this group's place, by a recipe; None: every reduction is exact."""
         # The form with a store refuses subclasses in torch 2.13.
         super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]
         self.communicator = communicator

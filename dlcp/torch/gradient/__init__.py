@@ -1,4 +1,4 @@
-"""Gradients that may lose part of what they carry: marking, bounded exchange, residuals, the account.
+"""Gradients that follow a recipe, by which they may lose something: marking, exchange, residuals, the account.
 
     state = dlcp.torch.GradientState(model, loss_budget=0.05)
     model.register_comm_hook(state, dlcp.torch.gradient_hook)

@@ -79,7 +79,7 @@ class CodedBuffer(PreparedBuffer):
 
 
 class CodedPipeline:
-    """Buffers of one state in few bits; see pipeline.Pipeline."""
+    """Buffers of one state in few bits; see pipeline.Pipeline. `codec`: None: the options'."""
 
     sequences = 2
     wants_norm = False

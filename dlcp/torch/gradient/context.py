@@ -46,7 +46,7 @@ def gradients(
     layout: Layout | None = None,
     ends_step: bool | None = None,
 ) -> Iterator[GradientState]:
-    """Makes the gradient reductions inside lossy within the state's budget.
+    """Makes the gradient reductions inside follow the state's recipe.
 
     `name`: of the one tensor that is reduced inside; `layout`: of the one flat buffer, which holds several parameters.
     `ends_step`: whether the step's last gradient is among them; None: if neither name nor layout is given. Calls inside

@@ -1,4 +1,4 @@
-"""Gradients of FSDP2: its reduce-scatter, within a loss budget.
+"""Gradients of FSDP2: its reduce-scatter, by a recipe.
 
     fully_shard(block) for block in model.layers; fully_shard(model)
     state = dlcp.torch.GradientState(model)

@@ -25,7 +25,7 @@ from dlcp.torch.gradient.state import GradientState
 
 
 def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket over the state's group, within its loss budget. `model.register_comm_hook(state, this)`.
+    """Averages a bucket over the state's group, by its recipe. `model.register_comm_hook(state, this)`.
 
     All ranks end with the same bits. Raises TypeError: a state that is none, or a group of another backend than dlcp;
     ValueError: a parameter that is not the model's. The future raises the collective's errors, from backward().

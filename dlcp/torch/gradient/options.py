@@ -1,4 +1,4 @@
-"""The options of gradients that may lose something. Everything here must be the same on all ranks.
+"""The options of gradients that follow a recipe. Everything here must be the same on all ranks.
 
 Checked when made: a wrong value raises ArgumentError (a ValueError), naming what is accepted.
 """
@@ -32,14 +32,14 @@ CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 
 @dataclass(frozen=True, slots=True)
 class GradientOptions:
-    """How gradients may be lost."""
+    """What is done with gradients."""
 
     recipe: str | None = None
     """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
-    None: "auto", or "dlcp" where options are given that "dlcp" alone reads, such as a loss budget. "auto": exact or 8
-    bits, as is quicker in the first steps; "exact"; "low_bit": few bits for every value; "dlcp": the least important
-    blocks may be lost; "mstopk", "redsync": only the largest values travel; "gradientflow": only the most important
-    chunks, which all ranks choose alike."""
+    None: "auto", or "dlcp" where an option that "auto" does not read has a value of its own, such as a loss budget.
+    "auto": exact or 8 bits, as is quicker in the first steps; "exact"; "low_bit": few bits for every value; "dlcp": the
+    least important blocks may be lost; "mstopk", "redsync": only the largest values travel; "gradientflow": only the
+    most important chunks, which all ranks choose alike."""
     codec: str | None = None
     """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
     these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:

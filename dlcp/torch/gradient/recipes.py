@@ -2,7 +2,6 @@
 
 | recipe       | memory                         | selector                    | codec        | exchange            |
 |--------------|--------------------------------|-----------------------------|--------------|---------------------|
-| auto         | the quicker of exact and low_bit in int8, by measured steps: auto.py                               |
 | exact        | none                           | all                         | none         | all-reduce          |
 | dlcp         | a fill: residual, rescale, ... | importance, within a budget | none         | bounded, direct     |
 | low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
@@ -11,8 +10,8 @@
 | redsync      | feedback, momentum correction  | RedSync's, by parameter     | same sign    | lengths, all-gather |
 | gradientflow | feedback, momentum correction  | chunks, agreed by all ranks | fp16, int8,… | coded, direct       |
 
-(Under reduce-scatter, as of FSDP2, the exchange is the half of it. By hosts: by_hosts.py.) A recipe is a class with the
-methods of pipeline.Pipeline, and a row here.
+"auto" is exact or low_bit in int8, whichever is quicker here. (Under reduce-scatter, as of FSDP2, the exchange is the
+half of it. By hosts: by_hosts.py.) A recipe is a class with the methods of pipeline.Pipeline, and a row here.
 """
 
 from __future__ import annotations
@@ -125,6 +124,7 @@ def checked(options: GradientOptions) -> GradientOptions:
             raise ArgumentError(
                 f"{option} is {value!r} under recipe {name!r}, which does not read it; accepted with it: "
                 f"{', '.join(sorted(recipe.options))}"
+                + ("; or the name of another recipe, since none is given" if options.recipe is None else "")
             )
     return dataclasses.replace(options, recipe=name)
 

@@ -43,8 +43,12 @@ def reshard(
     match _kind(states[0])["recipe"]:
         case "dlcp":
             return _reshard_bounded(states, size, average, rename)
-        case "low_bit" | "auto":
+        case "low_bit":
             return _reshard_coded(states, size, average, rename)
+        case "auto":
+            # What fewer or more ranks take is measured anew.
+            made = _reshard_coded(states, size, average, rename)
+            return made if size == len(states) else [state | {"chosen": {}} for state in made]
         case "mstopk" | "hitopk" | "redsync" | "gradientflow":
             return _reshard_sparse(states, size, average, rename)
         case _:
@@ -54,7 +58,7 @@ def reshard(
 def _kind(state: Mapping[str, Any]) -> dict[str, Any]:
     """What states of one run have in common."""
     kind = {"version": state["version"], "step": state["step"], "recipe": state.get("recipe", "dlcp")}
-    return kind | {name: state[name] for name in ("fill", "codec", "chosen", BY_HOSTS) if name in state}
+    return kind | {name: state[name] for name in ("fill", "codec", BY_HOSTS) if name in state}
 
 
 def _reshard_bounded(

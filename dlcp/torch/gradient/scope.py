@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scope(Protocol):
-    """Takes calls over, within a loss budget. A method that returns None leaves the call a plain one."""
+    """Takes calls over, by a state's recipe. A method that returns None leaves the call a plain one."""
 
     state: GradientState
     """The state of the gradients."""

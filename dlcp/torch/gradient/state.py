@@ -28,6 +28,7 @@ from torch import nn
 from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient import replicas
+from dlcp.torch.gradient.auto import AutoPipeline
 from dlcp.torch.gradient.buffers import BufferPool
 from dlcp.torch.gradient.forward_order import ForwardOrder
 from dlcp.torch.gradient.layout_rules import LayoutRules
@@ -83,7 +84,7 @@ class GradientState:
         _check_arguments(model, group, options, scaler, verify, changes)
         self.options: GradientOptions = checked(dataclasses.replace(options or GradientOptions(), **changes))
         """As given, and with the name of a recipe; not to be changed."""
-        assert self.options.recipe is not None
+        self._recipe = self.options.recipe or ""
         self._agree = self.options.agree()
         self.verify = verify
         """Whether results are compared over the ranks in each step."""
@@ -105,7 +106,7 @@ class GradientState:
         self._order = ForwardOrder(self.names.model)
         self.rules = LayoutRules(self.options, self.names, self._order)
         """The rules for each buffer."""
-        self.pipeline: Pipeline = RECIPES[self.options.recipe].build(self)
+        self.pipeline: Pipeline = RECIPES[self._recipe].build(self)
         """What becomes of each buffer: the recipe's."""
         # One thread at a time ends a step, which may wait for buffers of it; apart from `lock`, which settling needs.
         self._entering = threading.RLock()
@@ -125,10 +126,12 @@ class GradientState:
 
     @property
     def recipe(self) -> str:
-        """The recipe by which gradients travel: under "auto" that until it has chosen, then what it chose."""
-        name = self.options.recipe
-        assert name is not None
-        return getattr(self.pipeline, "chosen", None) or name
+        """The recipe by which gradients travel: under "auto" that until it has chosen, then "exact" or "low_bit".
+
+        That is few bits as "auto" has them: int8, by hosts. Where this rank's groups differ it stays "auto".
+        """
+        chosen = self.pipeline.chosen if isinstance(self.pipeline, AutoPipeline) else None
+        return chosen or self._recipe
 
     @property
     def used(self) -> bool:
@@ -182,7 +185,7 @@ class GradientState:
             return {
                 "version": VERSION,
                 "step": self._number,
-                "recipe": self.options.recipe,
+                "recipe": self._recipe,
             } | self.pipeline.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     `optimizer`: any of torch's whose update of a parameter depends on that parameter alone (SGD, Adam, AdamW, …), of
     parameters of `model`; it must not be stepped itself. `group`: of the backend dlcp; None: the default group.
     `order`: what leaves next (dlcp.transport.layer_order), equal on all ranks. `algorithm`: of the all-reduces; None:
-    by size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
+    by size. `gradients`: gradients follow its recipe (types that cannot are refused); None: all arrive.
     `broadcast`: begin with rank 0's parameters and buffers on all ranks. Blocks for that and for the store.
 
     All ranks make their optimizers of a group in the same order, for models of the same parameters. Parameters of other

@@ -51,24 +51,65 @@ def chosen(times: list[tuple[float, float]]) -> tuple[str, bool]:
     trial = run.steps(len(TRIAL))
     assert trial == [kind == EXACT for kind in TRIAL]
     assert run.state.recipe == "auto"
-    run.steps(DECIDED - len(TRIAL))
+    saved = run.state.state_dict()
+    assert run.steps(DECIDED - len(TRIAL)) == [True]
     after = run.steps(3)
     assert len(set(after)) == 1
-    saved = run.state.state_dict()
+    kept = bool(run.state.state_dict()["residual"]["sender"]["batches"])
+    assert kept == (run.state.recipe == LOW_BIT)
     again = Run(run.step_s)
-    again.state.load_state_dict(saved)
+    again.steps(8)  # what it has measured so far does not count any more
+    again.state.load_state_dict(run.state.state_dict())
     assert again.steps(2) == after[:2]
+    assert again.state.recipe == run.state.recipe
+    again.state.load_state_dict(saved)
+    assert again.steps(len(TRIAL)) == trial
+    again.steps(2)
     assert again.state.recipe == run.state.recipe
     return run.state.recipe, after[0]
 
 
 def test_few_bits_are_taken_where_they_save_time_on_the_slowest_rank_and_all_ranks_choose_alike() -> None:
     dice = random.Random(1)
-    for _ in range(6):
-        times = [(dice.uniform(1, 2), dice.uniform(1, 2)) for _ in range(3)]
-        exact_s, low_s = map(max, zip(*times, strict=True))
-        expected = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
+    at_bar = 1 - SAVING
+    for exact_s, low_s in ((2.0, 2 * at_bar - 0.01), (2.0, 2 * at_bar + 0.01), (1.0, 2.0)):
+        times = [(dice.uniform(0, exact_s), dice.uniform(0, low_s)) for _ in range(3)]
+        times[0] = exact_s, times[0][1]
+        times[2] = times[2][0], low_s
+        expected = LOW_BIT if low_s < at_bar * exact_s else EXACT
         assert ranks.run(chosen, 3, times=times) == [(expected, expected == EXACT)] * 3, times
+
+
+def of_two_groups() -> list[str]:
+    """All ranks, of whom the last finds few bits slow, and two of them who do not."""
+    some = dist.new_group([0, 1])
+    last = dist.get_rank() == 2
+    run = Run({EXACT: 2.0, LOW_BIT: 3.0 if last else 1.0})
+
+    def steps(count: int) -> list[bool]:
+        found = []
+        for _ in range(count):
+            found += run.steps(1)
+            if not last:
+                tensor = whole_numbers(NUMEL, 0)
+                with dlcp.torch.gradients(run.state, name="of some"):
+                    dist.all_reduce(tensor, group=some)
+                expected = whole_numbers(NUMEL, 0, 0) + whole_numbers(NUMEL, 0, 1)
+                found.append(torch.equal(tensor, expected))
+        return found
+
+    steps(DECIDED + 2)
+    after = steps(2)
+    assert after == ([True] * 2 if last else [True, False] * 2)
+    saved = run.state.state_dict()
+    run = Run(run.step_s)
+    run.state.load_state_dict(saved)
+    assert steps(2) == after
+    return sorted(saved["chosen"].values())
+
+
+def test_groups_choose_apart_and_go_on_so() -> None:
+    assert ranks.run(of_two_groups, 3) == [[EXACT, LOW_BIT], [EXACT, LOW_BIT], [EXACT]]
 
 
 def trained(way: str, recipe: str | None) -> list[torch.Tensor]:
@@ -126,8 +167,9 @@ def test_without_a_recipe_options_decide_which_it_is() -> None:
     assert dlcp.torch.GradientState(patience_s="auto").recipe == "dlcp"
     with pytest.raises(ValueError, match="loss_budget is 0.1 under recipe 'auto', which does not read it"):
         dlcp.torch.GradientState(recipe="auto", loss_budget=0.1)
-    saved = dlcp.torch.GradientState().state_dict() | {"chosen": "fastest"}
-    with pytest.raises(
-        ValueError, match="the state has chosen 'fastest'; accepted: 'exact', 'low_bit', None"
-    ):
-        dlcp.torch.GradientState().load_state_dict(saved)
+    for wrong in ("fastest", {"0,1": "fastest"}):
+        saved = dlcp.torch.GradientState().state_dict() | {"chosen": wrong}
+        with pytest.raises(
+            ValueError, match="the state has chosen .*fastest.*; accepted: 'exact' or 'low_bit'"
+        ):
+            dlcp.torch.GradientState().load_state_dict(saved)
