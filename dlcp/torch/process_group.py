@@ -71,7 +71,7 @@ class CollectiveCall(CollectiveKeywords, total=False):
     """Keyword arguments of one collective."""
 
     algorithm: str | None
-    """A name of dlcp.transport.schedule; absent: chosen by size."""
+    """A name of dlcp.transport.schedule; absent: the quickest by estimate."""
 
 
 Call = TypeVar("Call", MessageKeywords, CollectiveCall)

@@ -41,6 +41,7 @@ from dlcp.transport.logger import RankLogger
 from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
+from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
@@ -207,6 +208,17 @@ class Job(Closeable):
             return None
         numbers: dict[str, int] = {}
         return tuple(numbers.setdefault(self.card_of(rank, timeout_s).where, len(numbers)) for rank in ranks)
+
+    def network_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> Network | None:
+        """What is between these ranks, the same on all of them: all links count as the slowest that a card names.
+
+        None, blocks and raises: as hosts_of.
+        """
+        hosts = self.hosts_of(ranks, timeout_s)
+        if hosts is None:
+            return None
+        rates = [card.line_rate_bps for card in map(self.card_of, ranks) if card.line_rate_bps > 0]
+        return Network(hosts, link_bps=float(min(rates))) if rates else Network(hosts)
 
     def is_crowded(self, ranks: Sequence[int], timeout_s: float | None = None) -> bool:
         """Whether some of these ranks have to share a processor, on any machine; the same on all ranks.

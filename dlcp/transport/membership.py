@@ -90,7 +90,7 @@ class Membership:
             number,
             job.settings.algorithm,
             limit_bytes,
-            lambda: job.hosts_of(members, timeout_s),
+            lambda: job.network_of(members, timeout_s),
             lambda: job.is_crowded(members, timeout_s),
         )
         self._limit_bytes = limit_bytes

@@ -15,8 +15,9 @@ from dlcp.checks import text
 from dlcp.errors import ArgumentError
 from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.element import ELEMENT_BYTES
-from dlcp.transport.schedule import ALGORITHMS, PLACED, ROOTED, Hosts, RankSchedule, algorithms, build
+from dlcp.transport.schedule import ALGORITHMS, PLACED, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
+from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
 from dlcp.transport.signature import signature_of
@@ -68,9 +69,9 @@ class Planner:
     """Makes plans for one group: chooses the algorithm and compiles the schedule.
 
     `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
-    one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: by size and
-    number of ranks. `limit_bytes`: of a message. `hosts`: answers per rank of the group the number of its host;
-    `crowded`: whether some of them share a processor.
+    one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: the quickest
+    by estimate. `limit_bytes`: of a message. `network`: answers what is between the ranks of the group; `crowded`:
+    whether some of them share a processor.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Planner:
         number: int | None,
         algorithm: str | None,
         limit_bytes: int,
-        hosts: Callable[[], Hosts | None],
+        network: Callable[[], Network | None],
         crowded: Callable[[], bool],
     ) -> None:
         self._number = number
@@ -88,12 +89,12 @@ class Planner:
         self._rank = rank
         self._overrides = _overrides(algorithm)
         self._limit_bytes = limit_bytes
-        self._hosts = hosts
+        self._network = network
         self._crowded = crowded
         self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> Plan:
-        """A plan. `algorithm`: of the caller's choice; None: the setting's, or by size.
+        """A plan. `algorithm`: of the caller's choice; None: the setting's, or by estimate.
 
         Raises ArgumentError: no such algorithm; LimitError: too large for it; what asking for hosts raises.
         """
@@ -104,9 +105,10 @@ class Planner:
             text("algorithm", algorithm, "the name of a schedule, or None")
         else:
             algorithm = choose(
-                collective, len(self._members), call.nbytes, self._overrides, self._hosts, self._crowded
+                collective, len(self._members), call.nbytes, self._overrides, self._network, self._crowded
             )
-        hosts = self._hosts() if algorithm in PLACED else None
+        network = self._network() if algorithm in PLACED else None
+        hosts = None if network is None else network.hosts
         key = (collective, algorithm, root)
         known = self._compiled.get(key)
         if known is None:

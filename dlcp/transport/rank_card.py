@@ -45,6 +45,8 @@ class RankCard:
     """The setting of that name: the hub of this rank's rack; "" without one."""
     processors: int = 0
     """How many this process may use; 0 if that is not known."""
+    line_rate_bps: int = 0
+    """Of the interface, as its driver says; 0: it does not."""
     role: str = ""
     """Words for a member that is no rank of the job, such as a hub's core; "" of a rank."""
 
@@ -72,6 +74,7 @@ class RankCard:
             refusal=refusal,
             hub=hub or "",
             processors=len(os.sched_getaffinity(0)),
+            line_rate_bps=_line_rate_bps(interface or ""),
             role=role,
         )
 
@@ -112,6 +115,14 @@ class RankCard:
         at = f" at {self.place}" if self.address else ""
         on = f", {self.interface}" if self.interface else ""
         return f"{self.role or f'rank {self.rank}'}{at} (host {self.host}{on}, process {self.pid})"
+
+
+def _line_rate_bps(interface: str) -> int:
+    try:
+        rate_mbps = int(Path("/sys/class/net", interface, "speed").read_text())
+    except (OSError, ValueError):
+        return 0
+    return max(0, rate_mbps) * 1_000_000
 
 
 def check_versions(own: RankCard, other: RankCard) -> None:

@@ -1,4 +1,4 @@
-"""The choice of an algorithm: always one that serves, rings for large data, few hops for small; text that overrides."""
+"""The choice of an algorithm: one that serves, of the least estimated time; text that overrides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NoReturn
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import ALGORITHMS
-from dlcp.transport.schedule.choose import RULES, choose, parse_algorithms
+from dlcp.transport.schedule import ALGORITHMS, PLACED
+from dlcp.transport.schedule.choose import choose, parse_algorithms
+from dlcp.transport.schedule.estimate import Network, time_ns
 from dlcp.transport.schedule.layout import BOUNDED
 from tests.support.schedules import PAIRS
 
@@ -23,21 +24,29 @@ def test_choice_serves_the_collective(collective: str) -> None:
             assert choose(collective, world_size, nbytes) in ALGORITHMS[collective]
 
 
-def test_every_collective_has_rules_without_a_hole() -> None:
-    assert RULES.keys() == ALGORITHMS.keys()
-    for collective, rules in RULES.items():
-        assert rules[-1][1:] == (None, None, ""), f"the last rule of {collective} has a bound"
-        assert {rule.algorithm for rule in rules} <= set(ALGORITHMS[collective])
+def test_what_takes_the_least_is_chosen() -> None:
+    for hosts in ((0, 0, 0), (0, 1, 2, 3), (0, 0, 1, 1), tuple(rank // 4 for rank in range(16))):
+        for link_bps in (1e9, 100e9):
+            network = Network(hosts, link_bps=link_bps)
+            for collective, served in ALGORITHMS.items():
+                for nbytes in NBYTES:
+                    name = choose(collective, len(hosts), nbytes, network=lambda: network)  # noqa: B023
+                    served_here = [
+                        each for each in served if each not in PLACED or 1 < len(set(hosts)) < len(hosts)
+                    ]
+                    least = min(time_ns(collective, each, nbytes, network) for each in served_here)
+                    assert time_ns(collective, name, nbytes, network) == least
 
 
 @pytest.mark.parametrize(
     ("collective", "world_size", "nbytes", "algorithm"),
     [
         ("all_reduce", 2, 4 << 10, "one_shot"),
-        ("all_reduce", 4, 4 << 10, "direct"),
+        ("all_reduce", 4, 4 << 10, "one_shot"),
         ("all_reduce", 16, 256 << 10, "direct"),
         ("all_reduce", 4, 256 << 10, "direct"),
-        ("all_reduce", 64, 1, "halving_doubling"),
+        ("all_reduce", 64, 1, "tree"),
+        ("all_reduce", 1000, 1, "halving_doubling"),
         ("all_reduce", 64, 1 << 20, "halving_doubling"),
         ("all_reduce", 4, 64 << 20, "ring"),
         ("reduce_scatter", 4, 64 << 20, "ring"),
@@ -52,36 +61,33 @@ def test_choice_follows_size(collective: str, world_size: int, nbytes: int, algo
     assert choose(collective, world_size, nbytes) == algorithm
 
 
-def test_several_hosts_with_several_ranks_each_add_by_hosts() -> None:
-    for collective in ("all_reduce", "reduce_scatter", "all_gather"):
-
-        def chosen(nbytes: int, *hosts: int) -> str:
-            return choose(collective, len(hosts), nbytes, hosts=lambda: hosts)  # noqa: B023
-
-        assert chosen(64 << 20, 0, 0, 1, 1) == "hierarchical"
-        assert chosen(64 << 20, 0, 1, 1, 1) == "ring"  # one host has nobody to add with
-        assert chosen(64 << 20, 0, 0, 0, 0) == "ring"
-        assert chosen(128 << 10, 0, 0, 1, 1) == "hierarchical"
-        many = [rank // 2 for rank in range(128)]
-        assert chosen(1 << 20, *many) == "hierarchical"
-        assert chosen((1 << 20) - 1, *many) != "hierarchical"
+def chosen(collective: str, nbytes: int, hosts: tuple[int, ...], link_bps: float = 10e9) -> str:
+    return choose(collective, len(hosts), nbytes, network=lambda: Network(hosts, link_bps=link_bps))
 
 
-@pytest.mark.parametrize(
-    ("hosts", "ranks_each", "least_bytes"),
-    [(2, 2, 0), (2, 8, 0), (4, 4, 0), (4, 2, 64 << 10), (8, 8, 128 << 10)],
-)
-def test_small_tensors_go_by_hosts_where_the_ring_between_them_is_short(
-    hosts: int, ranks_each: int, least_bytes: int
-) -> None:
-    places = tuple(rank // ranks_each for rank in range(hosts * ranks_each))
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "all_gather"])
+def test_several_hosts_with_several_ranks_each_add_by_hosts(collective: str) -> None:
+    assert chosen(collective, 64 << 20, (0, 0, 1, 1)) == "hierarchical"
+    assert chosen(collective, 64 << 20, (0, 1, 1, 1)) == "ring"  # one host has nobody to add with
+    assert chosen(collective, 64 << 20, (0, 0, 0, 0)) == "ring"
+    assert chosen(collective, 128 << 10, (0, 0, 1, 1)) == "hierarchical"
+    many = tuple(rank // 2 for rank in range(128))
+    assert chosen(collective, 1 << 20, many) == "hierarchical"
+    assert chosen(collective, (1 << 20) - 1, many) != "hierarchical"
 
-    def chosen(nbytes: int) -> str:
-        return choose("all_reduce", len(places), nbytes, hosts=lambda: places)
 
-    assert chosen(least_bytes) == "hierarchical"
-    if least_bytes > 0:
-        assert chosen(least_bytes - 1) == "tree"  # crosses from host to host least of what has few hops
+def test_large_tensors_go_by_hosts_where_their_links_are_slow() -> None:
+    """A ring crosses more, but all the time; so it wins once links are nearly as fast as what is inside."""
+    network = Network(tuple(rank // 8 for rank in range(64)), inside_bps=200e9)
+    for link_bps, best in ((1e9, "hierarchical"), (100e9, "ring")):
+        there = network._replace(link_bps=link_bps)
+        assert choose("all_reduce", 64, 256 << 20, network=lambda: there) == best  # noqa: B023
+
+
+def test_small_tensors_of_many_ranks_cross_from_host_to_host_seldom() -> None:
+    for hosts, each in ((4, 4), (8, 8)):
+        places = tuple(rank // each for rank in range(hosts * each))
+        assert chosen("all_reduce", 32 << 10, places, 1e9) in ("hierarchical", "tree")
 
 
 def test_ranks_that_share_processors_send_few_messages() -> None:
@@ -90,8 +96,12 @@ def test_ranks_that_share_processors_send_few_messages() -> None:
 
     for nbytes, few in ((4 << 10, "tree"), (64 << 10, "tree"), (256 << 10, "halving_doubling")):
         assert chosen(nbytes, crowded=True) == few
-        assert chosen(nbytes, crowded=False) == "direct"
+        assert chosen(nbytes, crowded=False) != few
     assert chosen(64 << 20, crowded=True) == "ring"
+    two_hosts = Network((0, 0, 1, 1))
+    for nbytes in (4 << 10, 64 << 20):
+        by_hosts = choose("all_reduce", 4, nbytes, network=lambda: two_hosts, crowded=lambda: True)
+        assert by_hosts == "hierarchical"
 
 
 def test_small_calls_of_many_ranks_ask_for_nobodys_card() -> None:
@@ -99,7 +109,7 @@ def test_small_calls_of_many_ranks_ask_for_nobodys_card() -> None:
         raise AssertionError("asked")
 
     for collective in ALGORITHMS:
-        choose(collective, 64, 4 << 10, hosts=never, crowded=never)
+        choose(collective, 64, 4 << 10, network=never, crowded=never)
 
 
 def test_large_worlds_connect_few() -> None:
