@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.report import Report, progress
+from dlcp.transport.schedule import estimate
 
 if TYPE_CHECKING:
     from dlcp_sim import Result
@@ -69,6 +70,12 @@ class Network:
         if not servers or not self.server_bps:
             return {}
         return {f"host {number}": self.server_bps for number in self.places(servers)["servers"]}
+
+    def between(self, group_size: int) -> estimate.Network:
+        """What the library would know of it, with `group_size` ranks on a machine; 0: one."""
+        from dlcp_sim.workloads.collectives import network_of
+
+        return network_of(self.fabric(0), np.array(self.places(0)["hosts"]), group_size)
 
     def places(self, servers: int) -> dict[str, Any]:
         """Which hosts are workers, and which are a hub's servers."""

@@ -1,7 +1,8 @@
-"""What a user gets without options, beside the best that an option could have given: all-reduces of 4 ranks.
+"""What a user gets without options, beside the best that an option could have given: all-reduces of 4 to 64 ranks.
 
-Every algorithm is forced in turn (DLCP_ALGORITHM), at every place and size. Judged: the default's time over that of the
-best forced one, and Gloo's over the default's.
+Every algorithm is forced in turn, at every place and size: on this machine (DLCP_ALGORITHM), where Gloo stands beside,
+and on simulated networks, with the executor and the engine that ship. Judged: the default's time over that of the best
+forced one, and Gloo's over the default's.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
 from bench.collectives.world import GLOO, Backend, Place, Ranks
-from bench.report import Report
+from bench.exchanges import Network, simulate
+from bench.report import Figure, Report, progress
 from dlcp.lab import Lab, tcp_fill
 from dlcp.transport.schedule import PLACED, algorithms
+from dlcp.transport.schedule.choose import choose
+from dlcp.transport.schedule.estimate import time_ns
 
-SUMMARY = "4 KB to 64 MB with no option, beside every algorithm by force, and Gloo"
+SUMMARY = "4 KB to 64 MB with no option, beside every algorithm by force, and Gloo; simulated 16 and 64 ranks"
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 
@@ -24,6 +28,7 @@ RATE_BPS = 1_000_000_000
 SIZES = (4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB, 64 * MIB)
 SIZES_QUICK = SIZES[:-1]
 SLOWER_AT_MOST = 1.05
+_HOPELESS = 4
 
 # Per place its lab, None: loopback; and whether ranks of a host share memory.
 PLACES: dict[str, tuple[dict[str, Any] | None, bool]] = {
@@ -34,6 +39,22 @@ PLACES: dict[str, tuple[dict[str, Any] | None, bool]] = {
     "merging links, 2 hosts of 2": ({"hosts": 2, "merge": True}, True),
     "merging links, 4 hosts": ({"hosts": 4, "merge": True}, True),
 }
+
+# Simulated: machines, ranks on each, bit/s of a rank and of a machine's link; racks are told to nobody.
+NETWORKS: dict[str, tuple[Network, int]] = {
+    **{
+        f"{ranks} hosts, {rate} Gb/s": (Network(ranks, rate * 1e9), 0)
+        for ranks in (16, 64)
+        for rate in (10, 100, 400)
+    },
+    "2 hosts of 2, 100 Gb/s": (Network(4, 200e9, 2, 100e9), 2),
+    "2 hosts of 8, 25 Gb/s": (Network(16, 200e9, 8, 25e9), 8),
+    "4 hosts of 4, 10 Gb/s": (Network(16, 200e9, 4, 10e9), 4),
+    "8 hosts of 8, 25 Gb/s": (Network(64, 200e9, 8, 25e9), 8),
+    "8 hosts of 8, 100 Gb/s": (Network(64, 200e9, 8, 100e9), 8),
+    "4 racks of 16 hosts, 100 Gb/s, 4:1": (Network(64, 100e9, 16, 400e9), 0),
+}
+SIMULATED_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
 
 
 def _default(shared_memory: bool) -> Backend:
@@ -66,8 +87,30 @@ def run(*, quick: bool) -> Report:
                 backends = (GLOO, default, *forced)
                 alternate(found, ranks, {words: place}, backends, sizes, repeats=repeats, seconds=seconds)
                 _judge(report, found, words, default, forced, sizes)
+    for words, (network, group_size) in NETWORKS.items():
+        if not quick or network.workers <= 16:
+            _simulate(report, words, network, group_size, SIMULATED_SIZES[: 5 if quick else None])
     report.notes += found.notes()
     return report
+
+
+def _simulate(report: Report, words: str, network: Network, group_size: int, sizes: tuple[int, ...]) -> None:
+    """Rows of one network, without algorithms of which the estimate is four times the least one."""
+    progress(words)
+    names = [name for name in algorithms("all_reduce") if group_size or name not in PLACED]
+    table = report.table(f"simulated {words}: us", ["", "dlcp", *names, "taken", "dlcp / best"])
+    between = network.between(group_size)
+    for nbytes in sizes:
+        taken = choose("all_reduce", network.workers, nbytes, network=lambda: between)
+        estimates = {name: time_ns("all_reduce", name, nbytes, between) for name in names}
+        tried = [name for name in names if estimates[name] < _HOPELESS * min(estimates.values())]
+        took_s = {name: simulate(network, name, 0, nbytes)[0] for name in {*tried, taken}}
+        best = min(took_s, key=lambda name: took_s[name])
+        slower = took_s[taken] / took_s[best]
+        shown = (f"{took_s[name] * 1e6:.1f}" if name in took_s else "" for name in names)
+        table.add(size_words(nbytes), f"{took_s[taken] * 1e6:.1f}", *shown, taken, f"{slower:.2f}")
+        judged = f"simulated {words}, {size_words(nbytes)}: time, dlcp / {best}"
+        report.at_most(SLOWER_AT_MOST, judged, Figure.of([slower]))
 
 
 def _judge(

@@ -42,8 +42,8 @@ class Communicator(LossyReductions):
     """This rank's end of a group. Made by Job.open_communicator; any thread may use it.
 
     Keyword arguments of all operations: see CallOptions. Of all collectives also: `algorithm`: a name of
-    dlcp.transport.schedule, the same on all ranks (None: the quickest by estimate). `agree`: a text of anything else that must be equal
-    on all ranks, such as a shape; it is compared as the sizes are.
+    dlcp.transport.schedule, the same on all ranks (None: the quickest by estimate). `agree`: a text of anything
+    else that must be equal on all ranks, such as a shape; it is compared as the sizes are.
 
     They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
     on first use of a peer what Job.connect raises. They do not block but for that.

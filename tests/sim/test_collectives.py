@@ -16,7 +16,7 @@ import pytest
 from dlcp.transport.schedule import ALGORITHMS, Combine, RankSchedule, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
-from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.fabrics import LeafSpine, Star, ThreeTier
 from dlcp_sim.faults import RandomLoss
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dlcp, transport_named
@@ -456,3 +456,19 @@ def test_classes_that_receivers_do_not_heed_are_noted() -> None:
         for name in ("ndp", "uet")
     }
     assert notes == {"ndp": ["receivers of ndp pull flows of all traffic classes in turn"], "uet": []}
+
+
+def test_auto_is_what_the_library_takes() -> None:
+    """Few hops for small data, a ring for large, by machines where their links are slower than their ranks'."""
+    star = Star(8, rate_bps=25e9)
+    machines = LeafSpine(2, 1, 4, rate_bps=200e9, uplink_rate_bps=25e9)
+    for fabric, nbytes, group_size, expected in (
+        (star, 64, 0, "one_shot"),
+        (star, 64_000, 0, "direct"),
+        (star, 100_000_000, 0, "ring"),
+        (machines, 100_000_000, 4, "hierarchical"),
+        (machines, 100_000_000, 0, "ring"),
+    ):
+        load = workloads.collective(bytes=nbytes, group_size=group_size).build(fabric, 1)
+        assert load.labels == [f"all_reduce {expected}"]
+        assert f"runs by {expected}, " in " ".join(load.notes(Dlcp()))

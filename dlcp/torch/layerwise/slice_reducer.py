@@ -52,7 +52,7 @@ class SliceReducer(Protocol):
 
 
 class ExactReducer:
-    """All gradients arrive. `types`: of the layers' elements; `algorithm`: of the all-reduce, None: the quickest by estimate."""
+    """All gradients arrive. `types`: of the layers' elements; `algorithm`: of the all-reduce, None: the quickest."""
 
     sequences = 1
 

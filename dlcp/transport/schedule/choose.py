@@ -17,9 +17,6 @@ _KIB = 1024
 # The network is read from every rank's card. Larger worlds do not read them for smaller calls.
 _ASKS_AT_ONCE_MAX = 16
 _SMALL_BYTES = 32 * _KIB
-# Each peer is a session with its handshake and its memory: no more if there is another way.
-_PEERS_MAX = 31
-_TO_ALL = frozenset({"one_shot", "direct"})
 
 
 def choose(
@@ -55,11 +52,7 @@ def choose(
         names = _where_crowded(world_size, nbytes, placed)
         between = between._replace(message_ns=0.0)  # the names are of few messages
     else:
-        names = tuple(
-            name
-            for name in known
-            if (placed or name not in PLACED) and (world_size - 1 <= _PEERS_MAX or name not in _TO_ALL)
-        )
+        names = tuple(name for name in known if placed or name not in PLACED)
     return min(names, key=lambda name: time_ns(collective, name, nbytes, between))
 
 
@@ -79,7 +72,7 @@ def _where_crowded(world_size: int, nbytes: int, placed: bool) -> tuple[str, ...
 
 
 def _of_many(collective: str, nbytes: int, between: Network, placed: bool) -> str:
-    """Of more ranks than are looked at: few peers; by hosts once the ring between them carries much at a time."""
+    """Of more ranks than are looked at: few peers, and by hosts once the ring between them carries much at a time."""
     if collective in ROOTED:
         return "tree" if nbytes <= 256 * _KIB else "ring"
     if placed and nbytes >= 16 * _KIB * len(ranks_by_host(between.hosts)):

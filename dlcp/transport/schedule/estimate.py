@@ -23,13 +23,17 @@ RANKS_MAX = 64
 
 # Of a message that several hops pass on, what has to be there before the next hop begins.
 _PASSED_ON_BYTES = 64 * 1024
+# Of a ring, which passes on packet by packet.
+_BLOCK_BYTES = 8 * 1024
+_NOT_HIDDEN = 0.15
 # What a message costs a link beside its data: headers of the packet and of its acknowledgement.
 _MESSAGE_BYTES = 150
 # By how much each peer that a rank exchanges messages with at a time lengthens what its link carries.
-_CONTENTION = 0.0025
-# The share of the work inside hosts during which their links wait, where the two are steps one after the other.
-_LINK_WAITS = 0.5
+_CONTENTION = 0.004
+# Where links and ranks work in steps, one after the other: for how much of the shorter step the other waits.
+_WAITING = 0.5
 _BY_STEPS = frozenset({"hierarchical", "tree"})
+_RINGS = frozenset({"ring", "hierarchical"})
 # How many hops inside a host weigh as one between hosts where the longest chain is looked for.
 _FAR = 4
 _Depth = tuple[int, int, int]
@@ -62,8 +66,8 @@ class Shape(NamedTuple):
     """Between hosts, on the longest chain of messages that need one another."""
     inside_hops: int
     """Inside hosts, on the same chain."""
-    passed_ratio: float
-    """What the messages between hosts of that chain carry."""
+    chain_ratio: float
+    """What the messages of that chain carry, all hops together."""
     crossing_ratio: float
     """What the busiest host sends to or receives from others."""
     crossing_messages: int
@@ -84,23 +88,21 @@ def time_ns(collective: str, algorithm: str, nbytes: int, network: Network) -> f
     contention = 1 + _CONTENTION * shape.peers
     link_ns, inside_ns = contention * 8e9 / network.link_bps, contention * 8e9 / network.inside_bps
     crossing_ns = (shape.crossing_ratio * nbytes + shape.crossing_messages * _MESSAGE_BYTES) * link_ns
-    ranks, hosts = len(network.hosts), len(set(network.hosts))
-    carrying_ns = max(crossing_ns, shape.sent_ratio * nbytes * inside_ns)
-    if algorithm in _BY_STEPS and 1 < hosts < ranks:
-        crossing_share = shape.crossing_ratio * (hosts / ranks if algorithm in PLACED else 1)
-        inside = max(0.0, shape.sent_ratio - crossing_share)
-        carrying_ns = max(carrying_ns, crossing_ns + _LINK_WAITS * inside * nbytes * inside_ns)
-    waits_bytes = min(
-        (shape.passed_ratio - shape.crossing_ratio) * nbytes, (shape.hops - 1) * _PASSED_ON_BYTES
-    )
-    return (
-        shape.hops * network.hop_ns
-        + shape.inside_hops * network.inside_hop_ns
-        + shape.messages * network.message_ns
-        + shape.added_ratio * nbytes * 8e9 / network.adding_bps
-        + max(0.0, waits_bytes) * link_ns
-        + carrying_ns
-    )
+    sending_ns = shape.sent_ratio * nbytes * inside_ns
+    carrying_ns = max(crossing_ns, sending_ns)
+    if algorithm in _BY_STEPS and 1 < len(set(network.hosts)) < len(network.hosts):
+        carrying_ns += _WAITING * min(crossing_ns, sending_ns)
+    steps = max(1, shape.hops + shape.inside_hops)
+    chain_ns = shape.hops * network.hop_ns + shape.inside_hops * network.inside_hop_ns
+    work_ns = shape.messages * network.message_ns + shape.added_ratio * nbytes * 8e9 / network.adding_bps
+    if algorithm in _RINGS and shape.chain_ratio <= shape.sent_ratio:
+        # Each rank sends a part while the next one comes, so a step takes little more than the longer of the two.
+        block = min(shape.chain_ratio * nbytes / steps, _BLOCK_BYTES)
+        chain_ns += block * (shape.hops * link_ns + shape.inside_hops * inside_ns)
+        return work_ns + max(chain_ns, carrying_ns) + _NOT_HIDDEN * min(chain_ns, carrying_ns)
+    passed = shape.chain_ratio * shape.hops / steps
+    waits = min((passed - shape.crossing_ratio) * nbytes, (shape.hops - 1) * _PASSED_ON_BYTES)
+    return work_ns + chain_ns + max(0.0, waits) * link_ns + carrying_ns
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +134,7 @@ def shape_of(collective: str, algorithm: str, hosts: Hosts) -> Shape:
     return Shape(
         hops=hops,
         inside_hops=inside_hops,
-        passed_ratio=hops * chunk,
+        chain_ratio=(hops + inside_hops) * chunk,
         crossing_ratio=crossing * chunk,
         crossing_messages=crossing,
         sent_ratio=max(sent) * chunk,

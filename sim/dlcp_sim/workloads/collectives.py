@@ -14,7 +14,7 @@ racks, as `dlcp hub` has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike
 
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import PLACED, ROOTED, Hosts
+from dlcp.transport.schedule.choose import choose
+from dlcp.transport.schedule.estimate import Network
 from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.graphs import Template, coarse_ring, template
 from dlcp_sim.workloads.load import (
@@ -39,6 +41,8 @@ from dlcp_sim.workloads.load import (
 if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
 
+_PACKET_BYTES = 1500
+_AT_ONCE_BPS = 1e18
 PIPELINE_DEPTH = 4
 """Pieces of one tensor in flight from one rank to another; more wait, so that pieces arrive one by one."""
 
@@ -163,6 +167,33 @@ def in_groups(world_size: int, group_size: int) -> Hosts:
     if group_size < 1 or world_size % group_size:
         raise ArgumentError(f"group_size is {group_size}; accepted: divisors of {world_size}")
     return tuple(rank // group_size for rank in range(world_size))
+
+
+def network_of(fabric: Fabric, hosts: Array, group_size: int) -> Network:
+    """What is between ranks on these hosts, as the library's ranks would know it of machines of `group_size` ranks.
+
+    0: each rank has a machine of its own. A machine's link is what the switch of its first rank has to other switches,
+    but not more than its ranks' own links. Nothing here takes a processor's time.
+    """
+    columns = fabric.core.columns()
+    source, target, rates = (np.asarray(columns[name]) for name in ("source", "target", "rate_bps"))
+    rate_bps = float(rates[np.isin(source, hosts)].min())
+    ranks_hop_ns = fabric.base_rtt_s(_PACKET_BYTES) / 2 * 1e9
+    if not group_size:
+        return Network(
+            tuple(range(len(hosts))), rate_bps, ranks_hop_ns, rate_bps, ranks_hop_ns, 0.0, _AT_ONCE_BPS
+        )
+    switch = target[source == hosts[0]][0]
+    uplinks_bps = float(rates[(source == switch) & (target >= fabric.hosts)].sum())
+    return Network(
+        in_groups(len(hosts), group_size),
+        link_bps=min(uplinks_bps or np.inf, group_size * rate_bps),
+        hop_ns=ranks_hop_ns,
+        inside_bps=rate_bps,
+        inside_hop_ns=ranks_hop_ns * 2 / len(fabric.path()),
+        message_ns=0.0,
+        adding_bps=_AT_ONCE_BPS,
+    )
 
 
 @dataclass(frozen=True)
@@ -305,12 +336,13 @@ def balanced(total_bytes: ArrayLike, servers: int) -> Array:
 class CollectiveRun(Workload):
     """One collective, or several one after the other, of all hosts or some.
 
-    `algorithm`: one of dlcp.transport.schedule's ("hierarchical" with `group_size`), or "hub" (with `servers`).
+    `algorithm`: "auto": what the library would take, with `group_size` ranks on a machine; or one of
+    dlcp.transport.schedule's ("hierarchical" with `group_size`), or "hub" (with `servers`).
     """
 
     kind: ClassVar[str] = "collective"
     collective: str = "all_reduce"
-    algorithm: str = "ring"
+    algorithm: str = "auto"
     bytes: int = 10_000_000
     """Of the whole tensor at a rank."""
     hosts: tuple[int, ...] | int | None = None
@@ -320,7 +352,7 @@ class CollectiveRun(Workload):
     executor: bool = False
     """Handed whole to the executor that ships; dlcp only."""
     group_size: int = 0
-    """Hierarchical: hosts in a row form groups of so many."""
+    """Hierarchical, auto: hosts in a row form groups of so many."""
     servers: tuple[int, ...] | int = 1
     """Hub: which hosts, or how many of the fabric's last ones. Each takes an equal share of the tensor. With `executor`
     each is a core of the hub of its rack; workers in a row form racks of `group_size`, servers as many racks."""
@@ -339,10 +371,6 @@ class CollectiveRun(Workload):
         for name in ("loss_ratio", "critical_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r}; accepted: 0 to 1")
-        if self.loss_ratio and self.algorithm != "hub" and not self.collective.startswith("bounded_"):
-            load.note(
-                f"all messages of {self.collective} {self.algorithm} are reliable: loss_ratio has no effect"
-            )
         servers = np.empty(0, np.int64)
         if self.algorithm == "hub":
             wanted = self.servers
@@ -355,8 +383,24 @@ class CollectiveRun(Workload):
         gates = None
         if self.start_s:
             gates = load.add_computations(hosts, picoseconds(self.start_s, "start_s"))[None, :]
+        one = self._chosen(load, fabric, hosts)
+        if one.loss_ratio and one.algorithm != "hub" and not one.collective.startswith("bounded_"):
+            load.note(
+                f"all messages of {one.collective} {one.algorithm} are reliable: loss_ratio has no effect"
+            )
         for _ in range(self.times):
-            gates = self._add_one(load, hosts, servers, gates)
+            gates = one._add_one(load, hosts, servers, gates)
+
+    def _chosen(self, load: Load, fabric: Fabric, hosts: Array) -> CollectiveRun:
+        """With the algorithm that is run."""
+        if self.algorithm != "auto":
+            return self
+        between = network_of(fabric, hosts, self.group_size)
+        name = choose(self.collective, len(hosts), self.bytes, network=lambda: between)
+        load.note(
+            f"{self.collective} of {self.bytes} bytes runs by {name}, the quickest by the library's estimate"
+        )
+        return replace(self, algorithm=name)
 
     def _add_one(self, load: Load, hosts: Array, servers: Array, gates: Rows | None) -> Rows:
         delivery = Delivery(

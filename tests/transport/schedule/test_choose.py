@@ -44,14 +44,14 @@ def test_what_takes_the_least_is_chosen() -> None:
         ("all_reduce", 2, 4 << 10, "one_shot"),
         ("all_reduce", 4, 4 << 10, "one_shot"),
         ("all_reduce", 16, 256 << 10, "direct"),
-        ("all_reduce", 4, 256 << 10, "direct"),
-        ("all_reduce", 64, 1, "tree"),
+        ("all_reduce", 4, 64 << 10, "direct"),
+        ("all_reduce", 64, 4 << 10, "direct"),
         ("all_reduce", 1000, 1, "halving_doubling"),
-        ("all_reduce", 64, 1 << 20, "halving_doubling"),
+        ("all_reduce", 64, 4 << 20, "halving_doubling"),
         ("all_reduce", 4, 64 << 20, "ring"),
         ("reduce_scatter", 4, 64 << 20, "ring"),
-        ("all_gather", 64, 4 << 10, "halving_doubling"),
-        ("broadcast", 64, 4 << 10, "tree"),
+        ("all_gather", 100, 4 << 10, "halving_doubling"),
+        ("broadcast", 64, 64 << 10, "tree"),
         ("broadcast", 4, 64 << 20, "ring"),
         ("gather", 4, 64 << 20, "direct"),
         ("all_to_all", 4, 64 << 20, "pairwise"),
@@ -119,7 +119,7 @@ def test_large_worlds_connect_few() -> None:
     """
     for collective in ALGORITHMS.keys() - {"gather", "scatter", "all_to_all"} - BOUNDED:
         for nbytes in NBYTES:
-            assert choose(collective, 64, nbytes) not in ("direct", "one_shot")
+            assert choose(collective, 100, nbytes) not in ("direct", "one_shot")
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), PAIRS)
