@@ -201,6 +201,21 @@ def test_an_abort_ends_sums_on_all_ranks(announced: bool, monkeypatch: pytest.Mo
         ends(at.groups)
 
 
+def test_a_sum_that_fails_on_one_rank_fails_the_group_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bed() as at:
+        barrier = at.groups[1].barrier(sequence=[group.reserve(1) for group in at.groups][1])
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise MemoryError("no memory is left")
+
+        monkeypatch.setattr(at.groups[0].adders[0]._reducer, "all_reduce", fail)  # type: ignore[attr-defined]
+        works = [at.start(rank, whole_numbers(), label=str(rank)) for rank in range(RANKS)]
+        found = [error_of(work) for work in (*works, barrier)]
+        assert all(isinstance(each, CollectiveAbortedError) for each in found), found
+        assert "MemoryError: no memory is left" in str(found[0])
+        ends(at.groups)
+
+
 def test_closing_groups_end_what_is_under_way_by_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GIVE_UP_S", PATIENCE_S)
     with bed() as at:

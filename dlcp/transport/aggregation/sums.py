@@ -39,7 +39,7 @@ _JOIN_S = 5.0
 class _Sum:
     """A sum under way: what a _native.Collective is to Work and FlightRecorder, and once over its result too."""
 
-    cause = culprit = peer = error = None
+    cause = peer = None
     sent_bytes = received_bytes = 0
     waiting_for = ()
 
@@ -70,6 +70,7 @@ class _Sum:
     def finish(self, exception: errors.DlcpError | None = None) -> None:
         self.waited_s, self.steps = time.monotonic() - self.announced.started_s, None
         self.exception, self.error = exception, exception and type(exception).__name__
+        self.culprit = getattr(exception, "culprit", None)  # of all ranks: alike in the group and in the job
         with self._lock:
             self._over.set()
         if self._watches:
@@ -97,11 +98,6 @@ class SwitchSums:
         self._group = WorkGroup(beside.name, beside.rank, _exception, wait_timeout, dispatcher.add)
         self._thread = threading.Thread(target=self._run, name="dlcp-switch-sums", daemon=True)
         self._thread.start()
-
-    @property
-    def account(self) -> Any:
-        """What became of them; for metrics."""
-        return self._reducer.account
 
     def takes(self, addition: Addition) -> bool:
         """As Adder.takes: all-reduces of float32 of some size, sums and averages.
@@ -205,7 +201,9 @@ class SwitchSums:
             self._control.abort(str(error))
             if isinstance(error, errors.GroupFailedError) and self._control.failed is not None:
                 error = self._control.failed
-        self._beside.fail_with(error)
+        if self._beside.failed is None:
+            self._beside.fail_with(error)
+            self._beside.abort(str(error))  # other ranks may have no sum under way
         return error
 
 
@@ -224,5 +222,5 @@ def open_switch_sums(communicator: Communicator, store: Store) -> SwitchSums | N
     if not is_whole or job.metrics.aggregation is not None or not address.serves(job.size):
         return None
     sums = SwitchSums(communicator, address, store)
-    job.metrics.aggregation = sums.account
+    job.metrics.aggregation = sums._reducer.account
     return sums
