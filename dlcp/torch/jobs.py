@@ -36,7 +36,6 @@ class SharedJob:
         # Of the groups that use it, and those that are about to be opened.
         self._communicators: list[Communicator] = []
         self._users = 0
-        self._has_switch_user = False
         self._pid = os.getpid()
         with _lock:
             _open.add(self)
@@ -58,9 +57,9 @@ class SharedJob:
         store: Store,
         timeout_s: float,
         *,
-        over_hub: bool = False,
+        adders: bool = False,
     ) -> Communicator:
-        """A communicator of some of the job's ranks; `release` gives it back. `over_hub`: as Job.open_communicator.
+        """A communicator of some of the job's ranks; `release` gives it back. `adders`: as Job.open_communicator.
 
         `timeout_s`: of its operations, unless the setting of that name says otherwise. Blocks for the store.
         """
@@ -71,7 +70,7 @@ class SharedJob:
         try:
             ours = cast("OurStore", store)
             communicator = self.job.open_communicator(
-                name, members, store=ours, timeout_s=timeout_s, over_hub=over_hub
+                name, members, store=ours, timeout_s=timeout_s, adders=adders
             )
         except BaseException:
             self._leave()
@@ -79,12 +78,6 @@ class SharedJob:
         with _lock:
             self._communicators.append(communicator)
         return communicator
-
-    def claim_switch(self) -> bool:
-        """Whether the caller is the first to ask: a job has one place at the switch that adds for it."""
-        with _lock:
-            first, self._has_switch_user = not self._has_switch_user, True
-        return first
 
     def release(self, communicator: Communicator, timeout_s: float | None = None) -> None:
         """Closes the communicator, and the job if no other group uses it. `timeout_s`: as Job.close."""

@@ -57,7 +57,6 @@ from dlcp.transport.job import HURRIED_S
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.sparse import SparseReducer
-    from dlcp.torch.switch_sums import SwitchSums
     from dlcp.transport.communicator import Communicator
 
 Tensor = torch.Tensor
@@ -143,7 +142,6 @@ class ProcessGroup(dist.ProcessGroup):
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
         self._self_messages = SelfMessages(communicator.rank)
         self._marked = marked
-        self._switch_sums = self._open_switch_sums()
 
     @classmethod
     def create(cls, backend_options: Any, pg_options: Any) -> Self:
@@ -177,7 +175,7 @@ class ProcessGroup(dist.ProcessGroup):
             from dlcp.torch.gradient.context import marked_calls
 
             marked = marked_calls(options.gradients)
-        communicator = shared.communicator(name, members, store, timeout_s, over_hub=True)
+        communicator = shared.communicator(name, members, store, timeout_s, adders=True)
         return cls(shared, communicator, store, name, options, marked)
 
     # --- reductions -----------------------------------------------------------------------------------------
@@ -224,15 +222,8 @@ class ProcessGroup(dist.ProcessGroup):
             operands.append((memory, data_type(memory.dtype, op, name), self._agree_reduced(tensor)))
         # Every tensor was checked before the first is sent.
         operations: list[Operation] = []
-        sums = self._switch_sums
-        if sums is not None and futures.line_of_callback() is not None:
-            sums = None
         for memory, dtype, agree in operands:
-            starting = self.starting(name, opts, memory)
-            if sums is not None and sums.takes(memory, op, factor):
-                operations.append(sums.start(memory, op, agree, starting))
-                continue
-            with starting as (communicator, call):
+            with self.starting(name, opts, memory) as (communicator, call):
                 operations.append(
                     communicator.all_reduce(span(memory), dtype, op, factor=factor, agree=agree, **call)
                 )
@@ -804,22 +795,6 @@ class ProcessGroup(dist.ProcessGroup):
             # Copies the results back even if no caller waits, or one waits only for the group's next barrier.
             work.settle_when_over()
         return work
-
-    def _open_switch_sums(self) -> SwitchSums | None:
-        """Sums by a switch, for the first group of all of the job's ranks, in their order, whose setting names one."""
-        job = self._shared.job
-        is_whole = self.communicator.members == tuple(range(job.size))
-        setting = job.settings.aggregation
-        if setting is None or not is_whole or not self._shared.claim_switch():
-            return None
-        # Imported here: a job without this setting does not load these modules.
-        from dlcp.torch.switch_sums import for_group
-
-        sums = for_group(setting, self._rank, self._size, lambda: self.private_communicator("switch"))
-        if sums is not None:
-            job.metrics.aggregation = sums.account
-            self.call_before_shutdown(sums.close)
-        return sums
 
     def _sparse_reducer(self) -> SparseReducer:
         from dlcp.torch.sparse import SparseReducer

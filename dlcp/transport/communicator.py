@@ -28,12 +28,12 @@ from dlcp.transport.calls import check_span, sizes_of
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.lossy_reductions import LossyReductions
+from dlcp.transport.schedule.adders import Addition
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.transport.hub.group import HubGroup
-    from dlcp.transport.store import Store
 
 __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 
@@ -48,8 +48,6 @@ class Communicator(LossyReductions):
     They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
     on first use of a peer what Job.connect raises. They do not block but for that.
     """
-
-    _hub_group: HubGroup | None = None
 
     # ---- reducing ----
 
@@ -70,8 +68,10 @@ class Communicator(LossyReductions):
         """
         check_span("data", data)
         _check_factor(factor, op)
-        if algorithm is None and self._hub_group is not None and data[1] >= self.job.settings.hub_bytes_min:
-            return self._all_reduce_over_hub(self._hub_group, data, dtype, op, factor, agree, how)
+        if algorithm is None and self.adders:
+            addition = Addition("all_reduce", data[1], dtype, op, agree, factor)
+            if (work := self._add(addition, None, data, how)) is not None:
+                return work
         calls = self._calls
         plan = self._plan(algorithm, agree, calls.all_reduce, data[1], dtype, op, factor is not None)
         options = self._options(how)
@@ -80,62 +80,12 @@ class Communicator(LossyReductions):
             scale(data, data, dtype, factor)
         return self._start(plan, None, data, options)
 
-    def _all_reduce_over_hub(
-        self,
-        hub_group: HubGroup,
-        data: Span,
-        dtype: DataType,
-        op: Reduction,
-        factor: float | None,
-        agree: str,
-        how: CollectiveKeywords,
-    ) -> Work:
-        """All-reduces count among the group's collectives, whichever way they go."""
-        self._check_open("all_reduce", "all_reduce")
-        if how.get("sequence") is None:
-            how["sequence"] = self._take(1)
-        if how.get("timeout_s") is None:
-            how["timeout_s"] = self.timeout_s
-        return hub_group.all_reduce(data, dtype, op, factor, agree, how)
-
-    # ---- over a hub ----
-
-    def join_hub(self, store: Store, timeout_s: float) -> None:
-        """Has all-reduces of at least hub_bytes_min go over the hub from now on. All members call it, once.
-
-        Blocks and raises as open_hub_group.
-        """
-        from dlcp.transport.hub.group import open_hub_group
-
-        self._hub_group = open_hub_group(self, store, timeout_s)
-
     @property
     def hub_group(self) -> HubGroup | None:
         """The group with a hub's cores that large all-reduces go over; None: there is no hub."""
-        return self._hub_group
+        from dlcp.transport.hub.group import HubGroup
 
-    @property
-    def under_way(self) -> int:
-        """How many operations of this rank are not over."""
-        return super().under_way + (0 if self._hub_group is None else self._hub_group.under_way)
-
-    def abort(self, reason: str = "") -> None:
-        """As Membership.abort."""
-        if self._hub_group is not None:
-            self._hub_group.abort(reason)
-        super().abort(reason)
-
-    def close(self) -> None:
-        """As Membership.close."""
-        if self._hub_group is not None:
-            self._hub_group.close()
-        super().close()
-
-    def withdraw(self) -> None:
-        """As Membership.withdraw."""
-        if self._hub_group is not None:
-            self._hub_group.withdraw()
-        super().withdraw()
+        return next((adder for adder in self.adders if isinstance(adder, HubGroup)), None)
 
     # ---- reducing to one rank, or to each a part ----
 
@@ -189,6 +139,10 @@ class Communicator(LossyReductions):
         calls = self._calls
         parts = calls.parts(inputs, "inputs")
         sizes = sizes_of(parts)
+        if algorithm is None and self.adders:
+            addition = Addition("reduce_scatter", sum(sizes), dtype, op, agree, factor)
+            if (work := self._add(addition, parts, [output], how)) is not None:
+                return work
         plan = self._plan(
             algorithm, agree, calls.reduce_scatter, sizes, output[1], dtype, op, factor is not None
         )

@@ -41,6 +41,7 @@ from dlcp.transport.logger import RankLogger
 from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
+from dlcp.transport.schedule.adders import open_adders
 from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
@@ -268,18 +269,19 @@ class Job(Closeable):
         store: Store | None = None,
         timeout_s: float | None = None,
         *,
-        over_hub: bool = True,
+        adders: bool = True,
     ) -> Communicator:
         """A group of ranks for collectives. All members open it, with the same name and members.
 
         `members`: distinct ranks of the job, the group's rank i is members[i]; None: all of them in order.
         `store`: where they agree; None: the job's. Members that open several groups of the same name and members open
         them in the same order. `timeout_s`: of operations that bring none, and for the number (None: the job's); the
-        setting of that name comes first. `over_hub`: its large all-reduces go over the hub that the setting of that
-        name names, if it does.
+        setting of that name comes first. `adders`: whether the switch and the hub that settings name add for it
+        (schedule/adders.py).
 
         Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
-        ClosedError, LimitError: 2^14 groups are open; HubError, SettingsError: the hub cannot be used.
+        ClosedError, LimitError: 2^14 groups are open; HubError, SettingsError, AddressError: hub or switch cannot be
+        used.
         """
         checks.text("name", name)
         ranks = self._members(members)
@@ -295,9 +297,10 @@ class Job(Closeable):
         number = self._agree_on_number(name, ranks, part, timeout_s) if len(ranks) > 1 else None
         communicator = Communicator(self, name, ranks, number, part, timeout_s)
         self._communicators.add(communicator)
-        if over_hub and self.settings.hub is not None and len(ranks) > 1:
+        if adders and len(ranks) > 1:
             try:
-                communicator.join_hub(part, timeout_s)
+                for adder in open_adders(communicator, part, timeout_s):
+                    communicator.adders += (adder,)
             except errors.DlcpError:
                 communicator.close()
                 raise
@@ -323,7 +326,8 @@ class Job(Closeable):
         if self._closed:
             return
         self._closed = True
-        for communicator in list(self._communicators):
+        # Adders agree on other communicators.
+        for communicator in sorted(self._communicators, key=lambda each: not each.adders):
             communicator.close()
         self.hub_client.close()
         if self.metrics_server is not None:

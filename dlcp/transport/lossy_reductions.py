@@ -19,6 +19,7 @@ from dlcp.transport.coded import CodedRules, codec_traits
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.membership import Membership
 from dlcp.transport.plan import Plan
+from dlcp.transport.schedule.adders import Addition
 from dlcp.transport.schedule_memory import even_parts
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -158,6 +159,11 @@ class LossyReductions(Membership):
         how: CollectiveKeywords,
     ) -> Work:
         inputs = self._calls.parts(inputs, "inputs")
+        if self.adders and loss is None:
+            nbytes = sum(sizes_of(inputs))
+            addition = Addition(call.__name__, nbytes, DataType.u8, op, agree, coded=coded)
+            if (work := self._add(addition, inputs, list(outputs), how)) is not None:
+                return work
         plan = self._plan(None, agree, call, sizes_of(inputs), coded.codec, op)
         coded.check(inputs[self.rank].nbytes)
         if self.size == 1:

@@ -18,7 +18,7 @@ from dlcp import _native, errors
 from dlcp.checks import integer
 from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_log import CallLog
-from dlcp.transport.call_options import CallOptions, call_options
+from dlcp.transport.call_options import CallOptions, CollectiveKeywords, call_options
 from dlcp.transport.calls import Call, Calls, check_span
 from dlcp.transport.coded import CodedRules
 from dlcp.transport.diagnosis import Diagnosis
@@ -32,6 +32,7 @@ from dlcp.transport.work import ManyWorks, Work, WorkGroup
 
 if TYPE_CHECKING:
     from dlcp.transport.job import Job
+    from dlcp.transport.schedule.adders import Adder, Addition
 
 # Plans kept per group; beyond it all are made again, which costs some 50 us each.
 _PLANS_MAX = 4096
@@ -82,6 +83,8 @@ class Membership:
         """Default timeout of operations, seconds. May be changed."""
         self.in_background = False
         """Whether its operations may leave in the lowest traffic class while the job keeps others out of it."""
+        self.adders: tuple[Adder, ...] = ()
+        """Who adds for the members, in the order in which they are asked. Set when the group is opened."""
         self._runtime = job.endpoint.runtime
         self._calls = calls or Calls(name, members, self.rank, limit_bytes)
         self._planner = planner or Planner(
@@ -132,7 +135,8 @@ class Membership:
     def under_way(self) -> int:
         """How many operations of this rank are not over."""
         with self._lock:
-            return sum(not collective.over for collective in self._under_way)
+            own = sum(not collective.over for collective in self._under_way)
+        return own + sum(adder.under_way for adder in self.adders)
 
     def reserve(self, count: int) -> int:
         """Takes the next `count` numbers of collectives, the first of which it returns, for the argument `sequence`.
@@ -174,6 +178,8 @@ class Membership:
                 error.group = self.name
                 error.culprit = self.job.rank
                 self._failed = error
+        for adder in self.adders:
+            adder.abort(reason)
         self._leave(tell=True)
 
     def close(self) -> None:
@@ -183,6 +189,8 @@ class Membership:
         Operations that are not over then end with CollectiveAbortedError, here and on the other members. A rank with
         nothing under way sends nothing: the others may still work on what this rank has finished.
         """
+        for adder in self.adders:
+            adder.close()
         with self._failure_lock:
             if self._closed:
                 return
@@ -208,6 +216,8 @@ class Membership:
             if self._closed:
                 return
             self._closed = True
+        for adder in self.adders:
+            adder.withdraw()
         self._leave(tell=False)
 
     def _leave(self, *, tell: bool) -> None:
@@ -234,6 +244,20 @@ class Membership:
             return options._replace(traffic_class=self.job.traffic_class_min)
         return options
 
+    def _add(
+        self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords
+    ) -> Work | None:
+        """Has the first adder that takes a call start it; None: nobody takes it."""
+        if how.get("sequence") is not None:
+            addition = addition._replace(numbered=True)
+        adder = next((each for each in self.adders if each.takes(addition)), None)
+        if adder is None:
+            return None
+        self._check_open(addition.collective, addition.collective)
+        if how.get("timeout_s") is None:
+            how["timeout_s"] = self.timeout_s
+        return adder.start(addition, inputs, outputs, how)
+
     def _start(
         self,
         plan: Plan,
@@ -243,8 +267,12 @@ class Membership:
         loss: LossRules | None = None,
         starts: Sequence[int] = (),
         coded: CodedRules | None = None,
+        followed: _native.Collective | None = None,
     ) -> Work:
-        """Starts what is planned. `starts`: of a bounded collective, where each rank's part of the input begins."""
+        """Starts what is planned. `starts`: of a bounded collective, where each rank's part of the input begins.
+
+        `followed`: what the flight recorder follows in its place.
+        """
         if self._failed is not None or self._closed:
             self._check_open(plan.words, plan.operation)
         if not plan.connected:
@@ -288,7 +316,7 @@ class Membership:
             root=root,
             timeout_s=options.timeout_s,
             label=options.label,
-            followed=collective,
+            followed=followed or collective,
         )
         work = Work(
             self._group,

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from dlcp import __version__, _native, errors
+from dlcp.transport.aggregation.account import AggregationAccount
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
 from dlcp.transport.operation_counts import DURATION_BOUNDS_S
@@ -52,20 +53,13 @@ class GradientAccount(Protocol):
         """Its numbers, JSON-able."""
 
 
-class AggregationCounts(Protocol):
-    """What counts all-reduces that a switch was asked for; an AggregationAccount."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Its numbers, JSON-able."""
-
-
 class Metrics:
     """The numbers of one rank. Any thread may ask."""
 
     def __init__(self, job: Observed) -> None:
         self._job = job
         self._lock = threading.Lock()
-        self.aggregation: AggregationCounts | None = None
+        self.aggregation: AggregationAccount | None = None
         """Set by who reduces through a switch that adds."""
         self._accounts: weakref.WeakValueDictionary[str, GradientAccount] = weakref.WeakValueDictionary()
 

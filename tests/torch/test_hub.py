@@ -35,7 +35,7 @@ def train(steps: int = 3) -> tuple[list[bytes], bool]:
         parallel(batch).square().mean().backward()
         optimizer.step()
     group: Any = dist.group.WORLD
-    hub = group.communicator._hub_group
+    hub = group.communicator.hub_group
     return [p.detach().numpy().tobytes() for p in model.parameters()], hub is not None and hub.name.endswith(
         ".hub"
     )

@@ -87,3 +87,37 @@ def test_a_rank_that_asks_no_switch_is_named() -> None:
         text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
         found = ranks.run(one_without, RANKS, backend=None, address=text, ports=relay.worker_ports())
     assert all("all_reduce" in text for text in found), found
+
+
+def recipe_step(address: str, ports: list[int]) -> tuple[bytes, dict[str, Any], int]:
+    """Gradients after one step by a recipe, the switch's account, and what the ledger says was received, bytes."""
+    import dlcp.torch
+
+    group = open_group(address, ports)
+    torch.manual_seed(1)
+    model = torch.nn.Linear(100, 100)
+    state = dlcp.torch.GradientState(model, recipe="exact")
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    parallel.register_comm_hook(state, dlcp.torch.gradient_hook)
+    parallel(torch.full((4, 100), 1.0 + dist.get_rank())).sum().backward()
+    gradients = b"".join(each.grad.numpy().tobytes() for each in model.parameters() if each.grad is not None)
+    counted = group.communicator.job.metrics.snapshot()["aggregation"]
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    parallel(torch.ones(4, 100)).sum().backward()  # ends the step in the ledger
+    received = state.ledger.snapshot()["total"]["received_bytes"]
+    dist.destroy_process_group()
+    return gradients, counted, received
+
+
+def test_a_recipe_reaches_the_switch() -> None:
+    with Relay(RANKS) as relay:
+        text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
+        found = ranks.run(recipe_step, RANKS, backend=None, address=text, ports=relay.worker_ports())
+    for gradients, counted, received in found:
+        assert gradients == found[0][0]
+        # The bias's gradient counts samples, and the weight's are their inputs: the mean of both ranks'.
+        values = np.frombuffer(gradients, np.float32)
+        assert (values[:10_000] == 6.0).all()
+        assert (values[10_000:] == 4.0).all()
+        assert (counted["by_switch"], counted["by_ring"]) == (1, {})
+        assert received == 10_100 * 4

@@ -14,6 +14,7 @@ from dlcp.switch.aggregation import quantise
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
+from dlcp.transport.communicator import DataType, Span
 from dlcp.transport.settings import Settings
 from tests.support.aggregation_relay import HOST, Relay
 from tests.support.ranks import World
@@ -49,15 +50,16 @@ class Bed:
         self.world.each(
             self.groups,
             lambda group: self.reducers[group.rank].all_reduce(
-                group, results[group.rank], average=average, call={}
+                group,
+                Span.of(results[group.rank]),
+                average=average,
+                call={},
             ),
         )
         return results
 
     def ring(self, inputs: Arrays) -> Arrays:
         """The same by the group alone: what a fall-back has to give, bit for bit."""
-        from dlcp.transport.communicator import DataType, Span
-
         results = [values.copy() for values in inputs]
         self.world.each(
             self.groups, lambda group: group.all_reduce(Span.of(results[group.rank]), DataType.f32).wait()

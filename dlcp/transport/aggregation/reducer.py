@@ -19,7 +19,6 @@ import ipaddress
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,9 @@ from dlcp import _native
 from dlcp.errors import AddressError
 from dlcp.transport.aggregation.account import REASONS, AggregationAccount
 from dlcp.transport.aggregation.address import SwitchAddress
+from dlcp.transport.call_options import CollectiveKeywords
 from dlcp.transport.communicator import Communicator
-from dlcp.transport.element import DataType, Reduction
+from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
 from dlcp.transport.local_memory import copy
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.span import Span
@@ -98,32 +98,36 @@ class SwitchReducer:
         self._endpoint.stop()
 
     def all_reduce(
-        self, control: Communicator, values: npt.NDArray[np.float32], *, average: bool, call: dict[str, Any]
-    ) -> None:
+        self, control: Communicator, data: Span, *, average: bool, call: CollectiveKeywords
+    ) -> tuple[int, int]:
         """The sum or average of all ranks' float32, in place. Blocks; raises what collectives of `control` raise.
 
         `control`: a communicator of these ranks that nobody else uses. `call`: keyword arguments for its collectives.
-        All ranks call it with as many values, in the same order.
+        All ranks call it with as many values, in the same order. Answers payload bytes sent and received.
         """
-        reason = self._try_switch(control, values, average, call)
+        reason = self._try_switch(control, data, average, call)
         self.account.set_packets(self._endpoint.counters())
         if reason is None:
-            self.account.add_by_switch(values.nbytes)
-            return
+            self.account.add_by_switch(data.nbytes)
+            moved = data.nbytes * self.address.bits // 32
+            return moved, moved
         self.account.add_by_ring(reason)
         op = Reduction.AVG if average else Reduction.SUM
-        control.all_reduce(Span.of(values), DataType.f32, op, **call).wait()
+        work = control.all_reduce(data, DataType.f32, op, **call)
+        work.wait()
+        return work.moved_bytes
 
     def _try_switch(
-        self, control: Communicator, values: npt.NDArray[np.float32], average: bool, call: dict[str, Any]
+        self, control: Communicator, data: Span, average: bool, call: CollectiveKeywords
     ) -> str | None:
         """Why not; None: it is done."""
         if self._rest > 0:
             self._rest -= 1
             return "resting"
+        size = data.nbytes // ELEMENT_BYTES[DataType.f32]
         block_values = self.address.block_values
-        codes = np.empty(-(-values.size // block_values), np.uint8)
-        _native.aggregation_exponent_codes(values.ctypes.data, values.size, block_values, codes.ctypes.data)
+        codes = np.empty(-(-size // block_values), np.uint8)
+        _native.aggregation_exponent_codes(data.address, size, block_values, codes.ctypes.data)
         control.all_reduce(Span.of(codes), DataType.u8, Reduction.MAX, **call).wait()
         if codes.max(initial=0) == _CODE_NOT_FINITE:
             return "not_finite"
@@ -131,10 +135,10 @@ class SwitchReducer:
             self._say_no_switch()
             self._begin_rest()
             return "no_switch"
-        sums = self._memory_of(values.size)
+        sums = self._memory_of(size)
         end = self._endpoint.all_reduce(
-            values.ctypes.data,
-            values.size,
+            data.address,
+            size,
             codes.ctypes.data,
             sums.ctypes.data,
             self.address.bits,
@@ -142,12 +146,12 @@ class SwitchReducer:
             self._run,
             self._position,
             GIVE_UP_S,
-            LIMIT_SHARE * call.get("timeout_s", control.timeout_s),
+            LIMIT_SHARE * (call.get("timeout_s") or control.timeout_s),
         )
         reason = self._verdict(control, end, codes, call, _checksum(sums))
         if reason is None:
             self._next_rest = _FIRST_REST
-            copy(Span.of(values), Span.of(sums))
+            copy(data, Span.of(sums))
         else:
             self._begin_rest()
         return reason
@@ -172,7 +176,7 @@ class SwitchReducer:
     def _begin_rest(self) -> None:
         self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, _LAST_REST)
 
-    def _is_ready(self, control: Communicator, call: dict[str, Any]) -> bool:
+    def _is_ready(self, control: Communicator, call: CollectiveKeywords) -> bool:
         """Whether the switch may be used now; the same on all ranks."""
         if (left := self._left) is not None:
             end = self._endpoint.drain(left.exponents, left.run, left.position, PROBE_GIVE_UP_S)
@@ -210,7 +214,7 @@ class SwitchReducer:
         control: Communicator,
         end: str,
         exponents: npt.NDArray[np.uint8],
-        call: dict[str, Any],
+        call: CollectiveKeywords,
         checksum: int = 0,
     ) -> str | None:
         """Agrees on the end of a task that began at the present position; None: it is done, and alike, on all ranks."""
@@ -222,7 +226,7 @@ class SwitchReducer:
         return reason
 
     def _worst(
-        self, control: Communicator, end: str, sent: int, call: dict[str, Any], checksum: int = 0
+        self, control: Communicator, end: str, sent: int, call: CollectiveKeywords, checksum: int = 0
     ) -> tuple[str | None, int]:
         """The worst end of a task on any rank, None being the best, and the most blocks that any rank has sent."""
         reason = 0 if end == "done" else 1 + REASONS.index(end)

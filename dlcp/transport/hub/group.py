@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.transport.communicator import Communicator
+    from dlcp.transport.plan import Memory
+    from dlcp.transport.schedule.adders import Addition
 
 ANNOUNCEMENT_TAG = 0
 # Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
@@ -71,6 +73,16 @@ class HubGroup(Membership):
         cores = opened.cores[rack * opened.shape.cores : (rack + 1) * opened.shape.cores]
         job.connect([core.rank for core in cores])
 
+    def takes(self, addition: Addition) -> bool:
+        """As Adder.takes: all-reduces of hub_bytes_min and more."""
+        return addition.collective == "all_reduce" and addition.nbytes >= self.job.settings.hub_bytes_min
+
+    def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
+        """As Adder.start. Raises HubError: the hub has no memory for it."""
+        del inputs
+        _, _, dtype, op, agree, factor, *_ = addition
+        return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how)
+
     def all_reduce(
         self,
         data: Span,
@@ -80,7 +92,7 @@ class HubGroup(Membership):
         agree: str,
         how: CollectiveKeywords,
     ) -> Work:
-        """As Communicator.all_reduce, whose number `how` brings. Raises HubError: the hub has no memory for it."""
+        """As Communicator.all_reduce, under the communicator's next number if `how` brings none. Raises as `start`."""
         plan = self._plan(None, agree, self._calls.all_reduce, data[1], dtype, op, factor is not None)
         assert isinstance(plan, HubPlan)
         options = self._options(dict(how))
