@@ -14,9 +14,12 @@ from dlcp.transport.schedule.estimate import RANKS_MAX, Network, time_ns
 from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 
 _KIB = 1024
-# The network is read from every rank's card. Larger worlds do not read them for smaller calls.
-_ASKS_AT_ONCE_MAX = 16
+# The network is read from every rank's card. Worlds of more than RANKS_MAX do not read them for smaller calls.
 _SMALL_BYTES = 32 * _KIB
+# Next ranks are in one rack as far as ranks are numbered so; distant ones may be behind a thin up-link, of which nobody
+# tells the ranks. So algorithms whose messages go to the next rank or host are taken where they are not much slower.
+_NEAR = frozenset({"ring", "hierarchical"})
+_NEAR_COUNTS = 0.9
 
 
 def choose(
@@ -43,7 +46,7 @@ def choose(
         return said
     if len(known) == 1:
         return next(iter(known))
-    asks = world_size <= _ASKS_AT_ONCE_MAX or nbytes >= _SMALL_BYTES
+    asks = world_size <= RANKS_MAX or nbytes >= _SMALL_BYTES
     between = (network() if asks else None) or Network(tuple(range(world_size)))
     placed = suits(between.hosts)
     if world_size > RANKS_MAX:
@@ -53,7 +56,11 @@ def choose(
         between = between._replace(message_ns=0.0)  # the names are of few messages
     else:
         names = tuple(name for name in known if placed or name not in PLACED)
-    return min(names, key=lambda name: time_ns(collective, name, nbytes, between))
+    return min(names, key=lambda name: _counted_ns(collective, name, nbytes, between))
+
+
+def _counted_ns(collective: str, name: str, nbytes: int, between: Network) -> float:
+    return time_ns(collective, name, nbytes, between) * (_NEAR_COUNTS if name in _NEAR else 1)
 
 
 def _where_crowded(world_size: int, nbytes: int, placed: bool) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from dlcp_sim.workloads.load import (
 if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
 
-_PACKET_BYTES = 1500
+_PACKET_BYTES = 500
 _AT_ONCE_BPS = 1e18
 PIPELINE_DEPTH = 4
 """Pieces of one tensor in flight from one rank to another; more wait, so that pieces arrive one by one."""
@@ -183,6 +183,7 @@ def network_of(fabric: Fabric, hosts: Array, group_size: int) -> Network:
         return Network(
             tuple(range(len(hosts))), rate_bps, ranks_hop_ns, rate_bps, ranks_hop_ns, 0.0, _AT_ONCE_BPS
         )
+    path = fabric.path()
     switch = target[source == hosts[0]][0]
     uplinks_bps = float(rates[(source == switch) & (target >= fabric.hosts)].sum())
     return Network(
@@ -190,7 +191,7 @@ def network_of(fabric: Fabric, hosts: Array, group_size: int) -> Network:
         link_bps=min(uplinks_bps or np.inf, group_size * rate_bps),
         hop_ns=ranks_hop_ns,
         inside_bps=rate_bps,
-        inside_hop_ns=ranks_hop_ns * 2 / len(fabric.path()),
+        inside_hop_ns=sum(h.delay_s + 8 * _PACKET_BYTES / h.rate_bps for h in (path[0], path[-1])) * 1e9,
         message_ns=0.0,
         adding_bps=_AT_ONCE_BPS,
     )
