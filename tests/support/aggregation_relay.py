@@ -24,7 +24,8 @@ from dlcp.switch.aggregation.entries import (
     place_jobs,
 )
 from dlcp.switch.software.native_jobs import to_native
-from tests.support.aggregation_network import InterpretedSwitch, udp_frame
+from tests.support.aggregation_packet import udp_frame
+from tests.support.aggregation_program import InterpretedSwitch
 from tests.support.bmv2 import Program
 
 HOST = "127.0.0.1"

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from dlcp.errors import MismatchError
-from dlcp.switch.aggregation import quantise
 from dlcp.torch import Options, ProcessGroup
 from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_values import fixed_point_sum
 from tests.torch import ranks
 
 RANKS = 2
@@ -58,12 +58,7 @@ def test_long_float32_sums_and_averages_go_through_the_switch() -> None:
     with Relay(RANKS, lanes=352, slots=32) as relay:
         text = f"switch://{HOST}:{relay.port}?job=7&slots=32&lanes=352&min_bytes=4096"
         found = ranks.run(several_all_reduces, RANKS, backend=None, address=text, ports=relay.worker_ports())
-    blocks = -(-SIZE // 352)
-    rows = [np.append(values_of(n).numpy(), np.zeros(blocks * 352 - SIZE, np.float32)) for n in range(RANKS)]
-    rows = [each.reshape(blocks, 352) for each in rows]
-    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
-    total = quantise.dequantise(sums, codes, RANKS).reshape(-1)[:SIZE]
+    total = fixed_point_sum([values_of(n).numpy() for n in range(RANKS)], 352)
     for one in found:
         assert one["sum"].tobytes() == total.tobytes()
         assert one["mean"].tobytes() == (total / np.float32(RANKS)).tobytes()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dlcp.errors import SettingsError
-from dlcp.switch.aggregation import quantise
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
 from dlcp.transport.settings import Settings
 from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_values import fixed_point_sum
 from tests.support.ranks import World
 
 RANKS = 3
@@ -86,17 +86,6 @@ def inputs_of(seed: int, size: int = 5000) -> Arrays:
     ]
 
 
-def rule(inputs: Arrays, lanes: int) -> np.ndarray[Any, Any]:
-    """The fixed-point sum by quantise.py."""
-    blocks = -(-inputs[0].size // lanes)
-    rows = [
-        np.append(v, np.zeros(blocks * lanes - v.size, np.float32)).reshape(blocks, lanes) for v in inputs
-    ]
-    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
-    return quantise.dequantise(sums, codes, RANKS).reshape(-1)[: inputs[0].size]
-
-
 def same(found: Arrays, wanted: Arrays) -> None:
     assert [f.tobytes() == w.tobytes() for f, w in zip(found, wanted, strict=True)] == [True] * RANKS
 
@@ -105,9 +94,9 @@ def test_sums_and_averages_are_the_fixed_point_rules() -> None:
     with bed(lanes=64, slots=32) as at:
         for turn in range(3):
             inputs = inputs_of(turn)
-            same(at.all_reduce(inputs), [rule(inputs, 64)] * RANKS)
+            same(at.all_reduce(inputs), [fixed_point_sum(inputs, 64)] * RANKS)
         inputs = inputs_of(9)
-        same(at.all_reduce(inputs, average=True), [rule(inputs, 64) / np.float32(RANKS)] * RANKS)
+        same(at.all_reduce(inputs, average=True), [fixed_point_sum(inputs, 64) / np.float32(RANKS)] * RANKS)
         assert at.counted() == (4, {})
 
 
@@ -120,7 +109,7 @@ def test_a_switch_without_the_program_is_a_ring_and_asked_again_later() -> None:
         at.relay.works = True
         same(at.all_reduce(inputs), ring)
         assert at.counted() == (0, {"no_switch": 1, "resting": 1})
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         assert at.counted()[0] == 1
 
 
@@ -140,7 +129,7 @@ def lose_of_worker(worker: int, after: int) -> Callable[[int, bytes], bool]:
 def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
     """In mid-collective one rank is cut off, and the switch may restart: all take the ring, then the switch again."""
     with bed() as at:
-        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        same(at.all_reduce(inputs_of(0)), [fixed_point_sum(inputs_of(0), 32)] * RANKS)
         at.relay.take = lose_of_worker(1, 70)
         inputs = inputs_of(1)
         ring = at.ring(inputs)
@@ -150,7 +139,7 @@ def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
         at.relay.take = lambda _worker, _payload: True
         same(at.all_reduce(inputs), ring)
         assert at.counted() == (1, {"gave_up": 1, "resting": 1})
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         assert at.counted()[0] == 2
 
 
@@ -158,7 +147,7 @@ def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
 def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) -> None:
     """It finds slots that collect for the old one. With another generation they count as empty; else: the ring."""
     with bed(generations=generations) as at:
-        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        same(at.all_reduce(inputs_of(0)), [fixed_point_sum(inputs_of(0), 32)] * RANKS)
         at.relay.take = lose_of_worker(1, 70)
         at.all_reduce(inputs_of(1))
         at.relay.take = lambda _worker, _payload: True
@@ -169,7 +158,7 @@ def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) ->
             same(at.all_reduce(inputs), at.ring(inputs))
             assert at.counted() == (1, {"gave_up": 1, "no_switch": 1})
         else:
-            same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+            same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
             assert at.counted() == (2, {"gave_up": 1})
 
 
@@ -177,7 +166,7 @@ def test_sums_that_differ_between_ranks_are_nobodys() -> None:
     with bed() as at:
         inputs = inputs_of(5)
         ring = at.ring(inputs)
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         at.relay.give = lambda worker, payload: (
             payload[:-1] + bytes([payload[-1] ^ 4]) if worker == 1 else payload
         )

@@ -16,9 +16,12 @@ from typing import Any
 
 from dlcp.checks import integer
 from dlcp.errors import SettingsError
-from dlcp.switch.aggregation.packet import HUB, LANES, MAX_LANES, MAX_WORKERS
 from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 
+LANES = 32  # values per packet of the P4 program, and the unit of what other switches have
+MAX_LANES = 2208  # in a jumbo frame of 9000 bytes; 352 in one of 1500
+MAX_WORKERS = 32  # bits of the bitmap
+HUB = 255  # the hub's worker number
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
 MAX_PORT = 510  # BMv2: 511 is "drop"

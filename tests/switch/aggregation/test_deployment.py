@@ -21,12 +21,11 @@ from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs
 from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import MAX_JOBS, JobRequest
-from dlcp.switch.aggregation.packet import Kind, Packet, decode
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import MAX_MULTICAST_GROUP, DesiredState, Settings, deploy
 from dlcp.switch.entries import MulticastGroup
-from tests.support.aggregation_network import participant, udp_frame
+from tests.support.aggregation_packet import Kind, Packet, decode, participant, udp_frame
 from tests.support.p4runtime import P4RuntimeServer
 
 PIPELINE = Pipeline.of(programs.load("aggregation"))
@@ -69,7 +68,6 @@ def test_jobs_are_deployed_and_aggregated(server: P4RuntimeServer) -> None:
     assert [port for port, _ in results] == [1, 2]
     for _, raw in results:
         result = decode(raw[42:])
-        assert result is not None
         assert (result.kind, result.bitmap, result.count) == (Kind.RESULT, 3, 2)
         assert result.values.tolist() == [3 * lane for lane in range(32)]
 
