@@ -815,7 +815,11 @@ class ProcessGroup(dist.ProcessGroup):
         # Imported here: a job without this setting does not load these modules.
         from dlcp.torch.switch_sums import for_group
 
-        sums = for_group(setting, self._rank, self._size, lambda: self.private_communicator("switch"))
+        sums = for_group(
+            *(setting, self._rank, self._size),
+            lambda: job.place_on_host(self._rank),
+            lambda: self.private_communicator("switch"),
+        )
         if sums is not None:
             job.metrics.aggregation = sums.account
             self.call_before_shutdown(sums.close)

@@ -45,13 +45,14 @@ class _Task:
 class SwitchSums:
     """The switch's sums of one group.
 
-    control: opens the communicator for this thread, at first use. Raises AddressError: the UDP port is not free.
+    place: of this rank among those of its host. control: opens the communicator for this thread, at first use. Raises
+    AddressError: the UDP port is not free.
     """
 
     def __init__(
-        self, address: SwitchAddress, rank: int, size: int, control: Callable[[], Communicator]
+        self, address: SwitchAddress, rank: int, size: int, place: int, control: Callable[[], Communicator]
     ) -> None:
-        self._reducer = SwitchReducer(address, rank, size)
+        self._reducer = SwitchReducer(address, rank, size, place)
         self._address = address
         self._control = control
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -108,7 +109,9 @@ class SwitchSums:
                 task.operation.finish(failure)
 
 
-def for_group(setting: str, rank: int, size: int, control: Callable[[], Communicator]) -> SwitchSums | None:
+def for_group(
+    setting: str, rank: int, size: int, place: Callable[[], int], control: Callable[[], Communicator]
+) -> SwitchSums | None:
     """The switch's sums of a group of all of a job's ranks; None: there are too many, or only one."""
     address = SwitchAddress.parse(setting)
-    return SwitchSums(address, rank, size, control) if address.serves(size) else None
+    return SwitchSums(address, rank, size, place(), control) if address.serves(size) else None

@@ -11,11 +11,11 @@ import torch.distributed as dist
 
 from dlcp.errors import MismatchError
 from dlcp.torch import Options, ProcessGroup
-from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_relay import Relay
 from tests.support.aggregation_values import fixed_point_sum
 from tests.torch import ranks
 
-RANKS = 2
+RANKS = 3
 SIZE = 10_000
 
 
@@ -23,16 +23,15 @@ def values_of(rank: int) -> torch.Tensor:
     return torch.randn(SIZE, generator=torch.Generator().manual_seed(rank))
 
 
-def open_group(address: str, ports: list[int]) -> ProcessGroup:
-    setting = f"{address}&port={ports[int(os.environ['RANK'])]}"
+def open_group(setting: str) -> ProcessGroup:
     dist.init_process_group("dlcp", pg_options=Options(aggregation=setting))
     group = dist.group.WORLD
     assert isinstance(group, ProcessGroup)
     return group
 
 
-def several_all_reduces(address: str, ports: list[int]) -> dict[str, Any]:
-    group = open_group(address, ports)
+def several_all_reduces(setting: str) -> dict[str, Any]:
+    group = open_group(setting)
     found: dict[str, Any] = {}
     tensor = values_of(dist.get_rank())
     work = dist.all_reduce(tensor.clone(), async_op=True)
@@ -56,8 +55,7 @@ def several_all_reduces(address: str, ports: list[int]) -> dict[str, Any]:
 
 def test_long_float32_sums_and_averages_go_through_the_switch() -> None:
     with Relay(RANKS, lanes=352, slots=32) as relay:
-        text = f"switch://{HOST}:{relay.port}?job=7&slots=32&lanes=352&min_bytes=4096"
-        found = ranks.run(several_all_reduces, RANKS, backend=None, address=text, ports=relay.worker_ports())
+        found = ranks.run(several_all_reduces, RANKS, backend=None, setting=relay.setting)
     total = fixed_point_sum([values_of(n).numpy() for n in range(RANKS)], 352)
     for one in found:
         assert one["sum"].tobytes() == total.tobytes()
@@ -65,9 +63,9 @@ def test_long_float32_sums_and_averages_go_through_the_switch() -> None:
         assert (one["metrics"]["by_switch"], one["metrics"]["by_ring"]) == (2, {})
 
 
-def one_without(address: str, ports: list[int]) -> str:
+def one_without(setting: str) -> str:
     if int(os.environ["RANK"]) == 0:
-        open_group(address, ports)
+        open_group(setting)
     else:
         dist.init_process_group("dlcp")
     try:
@@ -79,6 +77,5 @@ def one_without(address: str, ports: list[int]) -> str:
 
 def test_a_rank_that_asks_no_switch_is_named() -> None:
     with Relay(RANKS) as relay:
-        text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
-        found = ranks.run(one_without, RANKS, backend=None, address=text, ports=relay.worker_ports())
+        found = ranks.run(one_without, RANKS, backend=None, setting=relay.setting)
     assert all("all_reduce" in text for text in found), found

@@ -14,7 +14,7 @@ from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
 from dlcp.transport.settings import Settings
-from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_relay import Relay
 from tests.support.aggregation_values import fixed_point_sum
 from tests.support.ranks import World
 
@@ -36,12 +36,10 @@ class Bed:
     def __init__(self, world: World, relay: Relay) -> None:
         self.world, self.relay = world, relay
         self.groups = world.open()
-        ports = relay.worker_ports()
-        request = relay.request
-        text = f"switch://{HOST}:{relay.port}?job={request.job}&slots={request.slots}&lanes={request.lanes}"
-        text += f"&generations={request.generations}&port="
+        address = SwitchAddress.parse(relay.setting)
         self.reducers = [
-            SwitchReducer(SwitchAddress.parse(f"{text}{port}"), n, RANKS) for n, port in enumerate(ports)
+            SwitchReducer(address, rank, RANKS, self.groups[rank].job.place_on_host(rank))
+            for rank in range(RANKS)
         ]
 
     def all_reduce(self, inputs: Arrays, *, average: bool = False) -> Arrays:
@@ -182,6 +180,24 @@ def test_values_that_are_not_finite_take_the_ring() -> None:
         assert at.counted() == (0, {"not_finite": 1})
 
 
+def test_ranks_of_a_host_have_ports_in_a_row() -> None:
+    assert [SwitchAddress.parse("switch://10.0.0.1:5").port_of(place) for place in range(3)] == [5, 6, 7]
+    address = SwitchAddress.parse("switch://10.0.0.1:5?port=65534")
+    assert [address.port_of(place) for place in range(2)] == [65534, 65535]
+    with pytest.raises(
+        SettingsError, match="port 65534 for the first of a host's ranks, of which this is number 2"
+    ):
+        address.port_of(2)
+
+
+def test_ranks_are_at_switches_in_their_order() -> None:
+    one, two = (SwitchAddress.parse(f"switch://10.0.0.1:5{more}") for more in ("", "?workers=3"))
+    assert [one.place_of(rank, 6) for rank in range(6)] == [(rank, 6) for rank in range(6)]
+    assert [two.place_of(rank, 6) for rank in range(6)] == [(rank % 3, 3) for rank in range(6)]
+    uneven = SwitchAddress.parse("switch://10.0.0.1:5?workers=3&worker=2")
+    assert uneven.place_of(4, 5) == (2, 3)
+
+
 def test_few_bits_serve_few_ranks() -> None:
     address = SwitchAddress.parse("switch://10.0.0.1:5?bits=8&worker=0&workers=32")
     assert address.serves(32)
@@ -201,6 +217,7 @@ def test_few_bits_serve_few_ranks() -> None:
         ("switch://10.0.0.1:5?generation=65535&generations=2", "accepted: up to generation 65535"),
         ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
         ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
+        ("switch://10.0.0.1:5?worker=3&workers=3", "the number below the count"),
         ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, generations"),
     ],
 )
