@@ -45,11 +45,6 @@ def add_parsers(roles: Any) -> None:
             )
 
 
-def run(options: argparse.Namespace) -> int:
-    """The exit status of a role. Raises DlcpError."""
-    return run_deploy(options) if options.role == "deploy" else run_status(options)
-
-
 def read_jobs(text: str, topology: Topology) -> dict[str, list[JobRequest]]:
     """Switch → its jobs, in the order of the file. SettingsError names what is wrong."""
     ports = {target.name: target.ports for target in topology.switches}
