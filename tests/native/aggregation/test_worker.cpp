@@ -105,7 +105,8 @@ public:
     Network(std::uint64_t seed, std::uint32_t workers, std::uint16_t slots, std::uint32_t lanes, const Link& link)
         : random(seed), link_(link), lanes_(lanes) {
         AggregationJob job{.job = job_number, .slots = slots, .lanes = lanes};
-        for (std::uint16_t port = 0; port < workers; ++port) job.workers.push_back(participant(port));
+        for (std::uint32_t port = 0; port < workers; ++port)
+            job.workers.push_back(participant(static_cast<std::uint16_t>(port)));
         job.hub = participant(static_cast<std::uint16_t>(workers));
         jobs_ = {job};
         slots_.configure(jobs_);
