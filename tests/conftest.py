@@ -64,7 +64,6 @@ SLOW = (
     "tests/sim/test_sweep.py",
     "tests/sim/test_validation.py",
     "tests/studies/",
-    "tests/switch/aggregation/test_network.py",
     "tests/switch/deploy/",
     "tests/switch/render/test_apply.py",
     "tests/switch/render/test_base.py",

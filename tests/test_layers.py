@@ -112,6 +112,7 @@ PYTHON_ARROWS = {
     "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
     "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
     "dlcp.lab.figure": {"dlcp", "dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
+    "dlcp.lab.switch_jobs": {"dlcp", "dlcp.lab", "dlcp.switch"},  # loaded when switches are asked to add
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
@@ -165,6 +166,7 @@ PYTHON_ARROWS = {
         "dlcp",
         "dlcp._native",
         "dlcp.lab",
+        "dlcp.lab.switch_jobs",
         "dlcp.transport",
         "dlcp.torch",
         "dlcp.switch",
@@ -192,7 +194,13 @@ LAZY_PYTHON_ARROWS = {
     },
     "dlcp.hub": {"dlcp.torch"},  # its square root
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
-    "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
+    "dlcp.lab": {
+        "dlcp.lab.figure",
+        "dlcp.lab.switch_jobs",
+        "dlcp.switch",
+        "dlcp.switch.deploy",
+        "dlcp.switch.software",
+    },
     "studies.training": {
         "studies.training.figure",
         "studies.training.mse_figure",
@@ -202,7 +210,14 @@ LAZY_PYTHON_ARROWS = {
     "studies": {"studies.network", "studies.training"},
     "studies.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
-    "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
+    "dlcp.train": {
+        "dlcp.lab",
+        "dlcp.lab.switch_jobs",
+        "dlcp.train.figure",
+        "dlcp.train.page",
+        "sklearn",
+        "rich",
+    },
     "bench": {"dlcp.train", "scapy", "matplotlib"},  # the demo's tasks
 }
 # Where modules lie: folder under the root, and the package that it is.

@@ -10,6 +10,7 @@ On few cores the processors are the limit at high rates, since switch and ranks 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
@@ -19,7 +20,7 @@ from bench.report import Report, in_turn
 from dlcp.lab import tcp_fill
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import INTERFACE
-from dlcp.lab.network import host_mac
+from dlcp.lab.switch_jobs import add_for, jobs_of, lanes_of, setting_of
 from dlcp.lab.switched_lab import SwitchedLab
 
 SUMMARY = "all-reduces of 4 ranks through a software switch that adds, and by the ring through it"
@@ -29,8 +30,8 @@ RANKS = 4
 # Rate and size: at the lower rate the line is the limit, at the higher one the processors.
 CASES = ((200_000_000, 16 * MIB), (1_000_000_000, 64 * MIB))
 AT_MOST = 0.6
-LANES, SLOTS, JOB, PORT = 352, 512, 7, 53701
-HUB = "10.78.0.254"
+STAR = Fabric(leaves=1, spines=0, hosts_per_leaf=RANKS)
+LANES = lanes_of(STAR.mtu)
 _FRAME_BYTES = (
     14 + 20 + 8 + 36 + 4 * LANES + 24
 )  # with preamble, checksum and gap, which the switch's rates count
@@ -39,22 +40,12 @@ _RING_PAYLOAD_BYTES, _RING_FRAME_BYTES = 1500 - 28 - 80, 1500 - 32 + 14 + 24
 
 
 def _switch(label: str, bits: int) -> Backend:
-    words = f"job={JOB}&slots={SLOTS}&lanes={LANES}&min_bytes={64 * KIB}&bits={bits}"
-    return Backend(label, "dlcp", {"DLCP_SHM": "0", "DLCP_AGGREGATION": f"switch://{HUB}:{PORT}?{words}"})
+    setting = f"{setting_of(jobs_of(STAR, range(RANKS)))}&min_bytes={64 * KIB}&bits={bits}"
+    return Backend(label, "dlcp", {"DLCP_SHM": "0", "DLCP_AGGREGATION": setting})
 
 
 SWITCH, SWITCH_16 = _switch("dlcp, switch", 32), _switch("dlcp, switch, 16 bits", 16)
 BACKENDS = (DLCP, SWITCH, SWITCH_16)
-
-
-def jobs(fabric: Fabric) -> str:
-    """The switch's file of jobs: a worker per host, and a hub that is the switch itself."""
-    lines = ["[[job]]", f"job = {JOB}", f"slots = {SLOTS}", f"lanes = {LANES}"]
-    lines += [f'hub = {{mac = "02:78:03:00:00:00", ip = "{HUB}", udp_port = {PORT}}}']
-    for host in range(fabric.hosts):
-        lines += ["[[job.worker]]", f'port = "h{host}"', f'mac = "{host_mac(fabric, host)}"']
-        lines += [f'ip = "{fabric.address(host)}"', f"udp_port = {PORT}"]
-    return "\n".join(lines) + "\n"
 
 
 def time_and_count(
@@ -79,14 +70,13 @@ def run(*, quick: bool) -> Report:
 
 def _run_at(rate_bps: int, nbytes: int, repeats: int, seconds: float, report: Report) -> None:
     words = f"{rate_bps // 10**6} Mbit/s"
-    fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=RANKS, host_rate_bps=rate_bps)
+    fabric = replace(STAR, host_rate_bps=rate_bps)
     found = Comparison()
     counts: list[dict[str, Any]] = []
     with Ranks() as ranks, SwitchedLab(fabric) as bed:
         place = Place(tuple(bed.namespace(host) for host in range(RANKS)), bed.addresses[0], INTERFACE)
         report.fills[words] = tcp_fill.measure(bed)
-        with bed.switches.control("l0") as control:  # type: ignore[attr-defined]
-            control.set_jobs(jobs(fabric))
+        add_for(bed, range(RANKS))
 
         def measure(backend: Backend) -> list[list[Timing]]:
             told = ranks.run(time_and_count, place, backend, [nbytes], seconds, INTERFACE)

@@ -20,6 +20,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from dlcp.arguments import Parser
+from dlcp.errors import SettingsError
 from dlcp.lab import policies, show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
@@ -46,6 +47,7 @@ SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one swit
 
 examples:
   dlcp lab run star --rate 200M -- python train.py
+  dlcp lab jobs star >jobs.toml; dlcp lab run star --jobs jobs.toml -- python train.py
   dlcp lab up leaf-spine; dlcp lab fault l0-s1 --down; dlcp lab exec h0 -- ping 10.78.0.4; dlcp lab down
 """
 
@@ -96,6 +98,7 @@ def _up(options: argparse.Namespace) -> int:
     lab = SwitchedLab(_fabric(options), name=_name(options))
     with _says_when_interrupted(), contextlib.ExitStack() as stack:
         stack.enter_context(lab)
+        setting = _add(lab, options.jobs)
         lab.let_stand()
         stack.pop_all()
     fabric = lab.fabric
@@ -106,6 +109,34 @@ def _up(options: argparse.Namespace) -> int:
     for note in lab.switches.notes():
         print(f"note: {note}")
     print(f"hosts: {', '.join(f'{n} {a}' for n, a in zip(fabric.host_names, lab.addresses, strict=True))}")
+    if setting:
+        print(f"switches add for ranks with DLCP_AGGREGATION='{setting}'")
+    return 0
+
+
+def _add(lab: SwitchedLab, jobs: Path | None) -> str:
+    """Has the switches add for the jobs of a file: the ranks' setting. Empty: there is no file."""
+    if jobs is None:
+        return ""
+    from dlcp.lab.switch_jobs import set_jobs
+
+    try:
+        return set_jobs(lab, jobs.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, SettingsError) as error:
+        raise FabricError(f"{jobs}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    from dlcp.lab.switch_jobs import file_text, jobs_of
+    from dlcp.switch.aggregation.job_command import NUMBERS
+
+    fabric = _fabric(options)
+    hosts = range(fabric.hosts) if options.hosts is None else parse_hosts(options.hosts, fabric.hosts)
+    if options.ranks_per_host < 1:
+        raise FabricError(f"--ranks-per-host is {options.ranks_per_host}; accepted: 1 or more")
+    host_of = [host for host in hosts for _ in range(options.ranks_per_host)]
+    numbers = {name: getattr(options, name) for name in NUMBERS}
+    print(file_text(fabric, jobs_of(fabric, host_of, udp_port=options.udp_port, **numbers)), end="")
     return 0
 
 
@@ -115,7 +146,9 @@ def _run(options: argparse.Namespace) -> int:
     with _says_when_interrupted(), SwitchedLab(fabric, name=options.name) as lab:
         for note in lab.switches.notes():
             print(f"note: {note}", file=sys.stderr)
-        status = run_ranks(lab, options.command, hosts)
+        setting = _add(lab, options.jobs)
+        variables = {"DLCP_AGGREGATION": setting} if setting else {}
+        status = run_ranks(lab, options.command, hosts, variables)
         if options.status:
             print("\n".join(show.lines(lab, notes=False)))
     return status
@@ -269,13 +302,19 @@ def _parser() -> Parser:
         added.set_defaults(function=function)
         return added
 
-    word("up", _up, "make a lab that stays until it is taken down", named, shaped)
+    up = word("up", _up, "make a lab that stays until it is taken down", named, shaped)
     run = word("run", _run, "make a lab, run a command on every host as a rank, take the lab down", shaped)
     run.add_argument(
         "--name", metavar="NAME", help="for `dlcp lab fault` and `status` meanwhile; default: a new one"
     )
     run.add_argument("--hosts", metavar="LIST", help="run it on some only, such as 0-2,5; default: on all")
     run.add_argument("--status", action="store_true", help="at the end, print what `dlcp lab status` would")
+    for each in (up, run):
+        what = "jobs that the software switches add for, as `dlcp lab jobs` writes them"
+        each.add_argument("--jobs", type=Path, metavar="FILE", help=what)
+    jobs = word("jobs", _jobs, "print the file of jobs with which the switches add for the ranks", shaped)
+    jobs.add_argument("--hosts", metavar="LIST", help="of the ranks, in their order; default: all")
+    _describe_job(jobs)
     down = word("down", _down, "take a lab down, and what killed ones left", named)
     down.add_argument("--all", action="store_true", help="all labs that stand")
     execute = word("exec", _exec, "run a command on one host or switch of a lab", named)
@@ -291,6 +330,13 @@ def _parser() -> Parser:
     picture = Path("queue.png")
     demo.add_argument("--output", type=Path, default=picture, metavar="FILE", help=f"default: {picture}")
     return parser
+
+
+def _describe_job(parser: Parser) -> None:
+    """The words for the numbers of a job that switches add for."""
+    from dlcp.switch.aggregation.job_command import add_numbers
+
+    add_numbers(parser, slots=512)
 
 
 def _describe_fault(parser: Parser) -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -24,16 +24,20 @@ from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.signals import fate
 
 MASTER_PORT = 29500
+NOTHING: Mapping[str, str] = {}
 # Between being asked to end and being killed.
 GRACE_S = 3.0
 
 
-def environment(lab: SwitchedLab, hosts: Sequence[int], rank: int) -> dict[str, str]:
+def environment(
+    lab: SwitchedLab, hosts: Sequence[int], rank: int, more: Mapping[str, str] = NOTHING
+) -> dict[str, str]:
     """The variables of a rank; those that are set outside stay, unless they say which rank this is and where."""
     return {
         "OMP_NUM_THREADS": "1",  # the ranks together have few cores
         "PYTHONUNBUFFERED": "1",
         "DLCP_SHM": "0",  # a network is what there is to see
+        **more,
         **os.environ,
         "RANK": str(rank),
         "WORLD_SIZE": str(len(hosts)),
@@ -79,8 +83,15 @@ class _Rank:
             print(f"{prefix}{line.decode(errors='replace')}", file=target, flush=True)
 
 
-def run_ranks(lab: SwitchedLab, words: Sequence[str], hosts: Iterable[int] | None = None) -> int:
+def run_ranks(
+    lab: SwitchedLab,
+    words: Sequence[str],
+    hosts: Iterable[int] | None = None,
+    variables: Mapping[str, str] = NOTHING,
+) -> int:
     """Runs a command on the hosts, all of them if None. Returns 0, or the status of the first that failed.
+
+    variables: besides those of the ranks; what is set outside stays.
 
     A rank that a signal ended counts as 128 and the signal's number. Blocks until all are over.
     """
@@ -94,7 +105,7 @@ def run_ranks(lab: SwitchedLab, words: Sequence[str], hosts: Iterable[int] | Non
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=environment(lab, chosen, number),
+                    env=environment(lab, chosen, number, variables),
                     start_new_session=True,
                 )
                 rank = _Rank(number, host, process, {})

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from dlcp.train.plan import Links, Plan
 
 HUB_PORT = 7100
-# The switch's job. Blocks fill frames of 1500 bytes, and slots hold what is on the way at a gigabit per second.
-LANES, SLOTS, JOB, SWITCH_PORT = 352, 512, 7, 53701
-# Of the switch itself, at which no host is.
-SWITCH_ADDRESS, SWITCH_MAC = "10.78.0.254", "02:78:03:00:00:00"
 
 
 def open_lab(plan: Plan, links: Links) -> Lab | SwitchedLab:
@@ -43,14 +39,13 @@ def open_lab(plan: Plan, links: Links) -> Lab | SwitchedLab:
 
 
 class Exchanges:
-    """Those of a call, ready to be used. `host_of`: by rank."""
+    """Those of a call, ready to be used. switch: what ranks are told of it."""
 
     def __init__(
-        self, host_of: Sequence[int], ranks_per_host: int, hub: str | None, key: Path | None
+        self, world_size: int, ranks_per_host: int, hub: str | None, key: Path | None, switch: str | None
     ) -> None:
-        self._host_of = host_of
-        self._ranks_per_host = ranks_per_host
-        self._hub, self._key = hub, key
+        self._world_size, self._ranks_per_host = world_size, ranks_per_host
+        self._hub, self._key, self._switch = hub, key, switch
 
     def options(self, exchange: str) -> list[dict[str, Any]]:
         """By rank: settings of its dlcp group for a run by this exchange; empty: as for any run."""
@@ -60,18 +55,12 @@ class Exchanges:
             "ring": {"algorithm": "ring"},
             "hierarchical": {"algorithm": "hierarchical"},
             "hub": {"hub": self._hub, "key_file": str(self._key), "hub_bytes_min": 1},
-            "switch": {},
+            "switch": {"aggregation": f"{self._switch}&min_bytes=4"},
         }
         shared = by_exchange[exchange]
         if exchange:
             shared["shm"] = self._ranks_per_host > 1
-        own = [dict(shared) for _ in self._host_of]
-        if exchange == "switch":
-            words = f"job={JOB}&slots={SLOTS}&lanes={LANES}&min_bytes=4"
-            for rank, settings in enumerate(own):
-                port = _worker_port(rank)
-                settings["aggregation"] = f"switch://{SWITCH_ADDRESS}:{SWITCH_PORT}?{words}&port={port}"
-        return own
+        return [dict(shared) for _ in range(self._world_size)]
 
 
 @contextlib.contextmanager
@@ -79,14 +68,15 @@ def open_exchanges(
     plan: Plan, lab: Lab | SwitchedLab, host_of: Sequence[int], folder: Path
 ) -> Iterator[Exchanges]:
     """Starts what a plan's exchanges need in its lab; ends it. `folder`: for logs. LabError: it does not start."""
-    hub = key = None
+    hub = key = switch = None
     with contextlib.ExitStack() as stack:
         if "switch" in plan.exchanges:
-            with lab.switches.control("l0") as control:  # type: ignore[union-attr]
-                control.set_jobs(_switch_jobs(lab.fabric, host_of))  # type: ignore[union-attr]
+            from dlcp.lab.switch_jobs import add_for
+
+            switch = add_for(lab, host_of)  # type: ignore[arg-type]
         if "hub" in plan.exchanges:
             hub, key = stack.enter_context(_hub(lab, plan.hosts, folder))
-        yield Exchanges(host_of, plan.ranks_per_host, hub, key)
+        yield Exchanges(len(host_of), plan.ranks_per_host, hub, key, switch)
 
 
 @contextlib.contextmanager
@@ -111,19 +101,3 @@ def _hub(lab: Lab | SwitchedLab, host: int, folder: Path) -> Iterator[tuple[str,
         finally:
             process.kill()
             process.wait()
-
-
-def _switch_jobs(fabric: Any, host_of: Sequence[int]) -> str:
-    """The switch's file of jobs: a worker per rank, and a hub that is the switch itself."""
-    from dlcp.lab.network import host_mac
-
-    lines = ["[[job]]", f"job = {JOB}", f"slots = {SLOTS}", f"lanes = {LANES}"]
-    lines += [f'hub = {{mac = "{SWITCH_MAC}", ip = "{SWITCH_ADDRESS}", udp_port = {SWITCH_PORT}}}']
-    for rank, host in enumerate(host_of):
-        lines += ["[[job.worker]]", f'port = "h{host}"', f'mac = "{host_mac(fabric, host)}"']
-        lines += [f'ip = "{fabric.address(host)}"', f"udp_port = {_worker_port(rank)}"]
-    return "\n".join(lines) + "\n"
-
-
-def _worker_port(rank: int) -> int:
-    return SWITCH_PORT + 1 + rank

@@ -221,6 +221,14 @@ class Job(Closeable):
         rates = [card.line_rate_bps for card in map(self.card_of, ranks) if card.line_rate_bps > 0]
         return Network(hosts, link_bps=float(min(rates))) if rates else Network(hosts)
 
+    def place_on_host(self, rank: int) -> int:
+        """How many of the job's ranks below this one are on its host. Blocks and raises as hosts_of.
+
+        0 in a job of more than 512 ranks, of which each would read all cards.
+        """
+        hosts = self.hosts_of(range(rank + 1)) if self.size <= _PLACED_RANKS_MAX else None
+        return 0 if hosts is None else hosts.count(hosts[rank]) - 1
+
     def is_crowded(self, ranks: Sequence[int], timeout_s: float | None = None) -> bool:
         """Whether some of these ranks have to share a processor, on any machine; the same on all ranks.
 

@@ -2,7 +2,7 @@
 //
 // The payload of a UDP datagram over IPv4: a header of 36 bytes and `lanes` values of 32 bits, all big-endian. The P4
 // program has 32 lanes; the software switch takes any multiple of 32 that fits into a frame, as many as its job says.
-// tests/vectors/aggregation.txt holds this file, p4/blocks/aggregation_headers.p4 and packet.py together.
+// tests/vectors/aggregation.txt holds this file and p4/blocks/aggregation_headers.p4 together.
 #pragma once
 
 #include <bit>

@@ -1,9 +1,8 @@
-// How many blocks a worker has in flight, and how long it waits for one before it sends it again: the rules of
-// dlcp/switch/aggregation/send_window.py.
+// How many blocks a worker has in flight, and how long it waits for one before it sends it again.
 //
 // The window doubles per round trip until a block has to be sent again, then grows by one per round trip, and is halved,
 // once per wait, when that happens (AIMD: RFC 5681). The wait follows RFC 6298 from blocks that were sent once; a result
-// waits for the slowest worker, so the wait covers stragglers too.
+// waits for the slowest worker, so the wait covers stragglers too. ATP's hosts do the like on marks.
 #pragma once
 
 #include <algorithm>

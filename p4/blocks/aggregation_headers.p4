@@ -2,7 +2,7 @@
 //
 // Every aggregation packet has the same size, so that one parser state and one comparison of the UDP length tell it
 // from everything else. All other traffic is forwarded as bytes. p4/aggregation.md draws the header and says who writes
-// what; dlcp/switch/aggregation/packet.py is its other reader.
+// what; native/aggregation/packet.hpp is its other reader.
 #ifndef AGGREGATION_HEADERS_P4
 #define AGGREGATION_HEADERS_P4
 

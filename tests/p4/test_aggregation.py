@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest, job_entries, place_jobs
-from dlcp.switch.aggregation.packet import Kind, Packet
 from dlcp.switch.entries import TableEntry
 from tests.support import vectors
 from tests.support.aggregation_frames import random_frame
-from tests.support.aggregation_network import InterpretedSwitch, participant, udp_frame
+from tests.support.aggregation_packet import Kind, Packet, participant, udp_frame
+from tests.support.aggregation_program import InterpretedSwitch
 from tests.support.aggregation_twin import AggregatingSwitch, keys_of
 from tests.support.bmv2 import Program
 from tests.vectors import aggregation

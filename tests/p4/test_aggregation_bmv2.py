@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +25,7 @@ from dlcp.switch.deploy.transaction import DesiredState, Settings, deploy
 from dlcp.switch.entries import Entry, MulticastGroup, TableEntry
 from tests.support import vectors
 from tests.support.aggregation_frames import random_frame
-from tests.support.aggregation_network import participant
+from tests.support.aggregation_packet import participant
 from tests.support.aggregation_twin import AggregatingSwitch, keys_of, numbered
 from tests.support.bmv2 import bed
 from tests.support.bmv2.bed import AT_ONCE, Bed
@@ -155,7 +153,7 @@ PLACES = tuple(participant(port) for port in range(1, WORKERS + 2))  # the last 
 
 @pytest.fixture(name="hosts")
 def fixture_hosts() -> Iterator[tuple[list[Namespace], str]]:
-    """Namespaces of three workers and a hub around a BMv2, and its address."""
+    """Namespaces of three workers, and one at the hub's address, around a BMv2, and its address."""
     with contextlib.ExitStack() as exits:
         middle = exits.enter_context(Namespace())
         hosts = [exits.enter_context(Namespace()) for _ in PLACES]
@@ -174,38 +172,25 @@ def fixture_hosts() -> Iterator[tuple[list[Namespace], str]]:
         yield hosts, switch.address
 
 
-def run_job(hosts: list[Namespace], *repeated: str) -> tuple[list[str], str]:
-    """What each worker and the hub print."""
+def run_job(hosts: list[Namespace], *words: str) -> list[str]:
+    """What each rank prints."""
     at = [f"{place.ip}:{place.udp_port}" for place in PLACES]
-    common = ["--trust-switch", "--job", "7", "--slots", "64"]
-
-    def command(host: Namespace, *words: str) -> list[str]:
-        return host.command(sys.executable, "-m", "dlcp.switch.aggregation", *words)
-
-    hub = subprocess.Popen(
-        command(hosts[-1], "hub", *common, "--bind", at[-1], "--workers", *at[:-1]),
-        stdout=subprocess.PIPE,
-        text=True,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert hub.stdout is not None
-        assert hub.stdout.readline() == "hub: ready\n"
-        workers = []
+    common = ["--job", "7", "--slots", "64", "--ranks", str(WORKERS), "--elements", "6000", "--repeat", "3"]
+    with contextlib.ExitStack() as exits:
+        ranks = []
         for number in range(WORKERS):
-            words = ["--bind", at[number], "--hub", at[-1], "--worker", str(number), "--of", str(WORKERS)]
-            words += ["--elements", "6000", *repeated]
-            line = command(hosts[number], "worker", *common, *words)
-            workers.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            line = [sys.executable, "-m", "tests.support.aggregation_rank", *common, *words]
+            line += ["--rank", str(number), "--bind", at[number], "--hub", at[-1]]
+            command = hosts[number].command(*line)
+            rank = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            exits.callback(rank.kill)
+            ranks.append(rank)
         told = []
-        for worker in workers:
-            out, errors = worker.communicate(timeout=60)
-            assert worker.returncode == 0, errors
+        for rank in ranks:
+            out, errors = rank.communicate(timeout=90)
+            assert rank.returncode == 0, errors
             told.append(out)
-    finally:
-        hub.send_signal(signal.SIGINT)
-        summary = hub.communicate(timeout=20)[0]
-    return told, summary
+    return told
 
 
 def deployed(address: str, *jobs: JobRequest) -> SwitchTarget:
@@ -233,22 +218,16 @@ def outcomes_of(target: SwitchTarget) -> dict[tuple[int, str], int]:
 def test_job_over_sockets_is_added_in_the_switch(hosts: tuple[list[Namespace], str]) -> None:
     namespaces, address = hosts
     target = deployed(address, JobRequest(7, PLACES[:-1], PLACES[-1], slots=64))
-    workers, hub = run_job(namespaces)
+    ranks = run_job(namespaces)
     outcomes = outcomes_of(target)
-    print(*workers, hub, outcomes)
-    for text in workers:
-        assert "wrong: 0" in text
-        assert re.search(r"contributors \{3: 564\}", text), text
-    # 188 rows of values and 6 of exponents, three times. On a busy machine the hub may have to help.
-    assert outcomes[1, "completed"] > 3 * 194 / 2
+    print(*ranks, outcomes)
+    assert all(text.startswith("probe: done\nwrong: 0; ") for text in ranks), ranks
+    # A block per slot, and three times 188.
+    assert outcomes[1, "completed"] == 64 + 3 * 188
 
 
-def test_job_that_the_switch_does_not_know_is_added_by_the_hub(hosts: tuple[list[Namespace], str]) -> None:
+def test_job_that_the_switch_does_not_know_fails_its_probe(hosts: tuple[list[Namespace], str]) -> None:
     namespaces, address = hosts
     target = deployed(address)
-    workers, hub = run_job(namespaces, "--repeat", "1")
+    assert run_job(namespaces, "--probe-s", "2") == ["probe: gave_up\n"] * WORKERS
     assert set(outcomes_of(target)) == {(0, "foreign")}
-    for text in workers:
-        assert "wrong: 0" in text
-        assert "194 by the hub" in text
-    assert "'added_up': 194" in hub

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from dlcp.switch.aggregation.packet import HUB, Flag, Kind, Operation, Packet
-from tests.support.aggregation_network import participant, udp_frame
+from dlcp.switch.aggregation.entries import HUB
+from tests.support.aggregation_packet import Flag, Kind, Operation, Packet, participant, udp_frame
 from tests.support.aggregation_twin import Frame
 from tests.vectors import aggregation
 
@@ -19,7 +19,7 @@ def random_frame(rng: random.Random) -> tuple[int, bytes]:
     request = aggregation.REQUESTS[0 if first else 1]
     number = port - (1 if first else 5)
     worker = HUB if number == len(request.workers) else number
-    kinds = [Kind.CONTRIBUTION] * 8 + [Kind.FLUSH, Kind.RELEASE, Kind.ACK]
+    kinds = [Kind.CONTRIBUTION] * 8 + [Kind.FLUSH, Kind.RELEASE, Kind.OTHER]
     big = rng.random() < 0.3
     packet = Packet(
         rng.choice(kinds),

@@ -24,14 +24,15 @@ from dlcp.switch.aggregation.entries import (
     place_jobs,
 )
 from dlcp.switch.software.native_jobs import to_native
-from tests.support.aggregation_network import InterpretedSwitch, udp_frame
+from tests.support.aggregation_packet import udp_frame
+from tests.support.aggregation_program import InterpretedSwitch
 from tests.support.bmv2 import Program
 
 HOST = "127.0.0.1"
 
 
 class Relay:
-    """A context manager. `request` says the job; its workers' UDP ports are free ones of this host.
+    """A context manager. `request` says the job; its workers' UDP ports are free ones of this host, in a row.
 
     program: the P4 program that adds; None: the software switch's slots.
     """
@@ -82,9 +83,12 @@ class Relay:
         )
         self._process = switch.process
 
-    def worker_ports(self) -> list[int]:
-        """Where the workers' sockets are to be bound."""
-        return [worker.udp_port for worker in self.request.workers]
+    @property
+    def setting(self) -> str:
+        """`aggregation` for all of the job's ranks, on this host."""
+        job = self.request
+        words = f"job={job.job}&slots={job.slots}&lanes={job.lanes}&generations={job.generations}"
+        return f"switch://{HOST}:{self.port}?{words}&port={job.workers[0].udp_port}&min_bytes=4096"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,15 +116,16 @@ class Relay:
                         self._socket.sendto(self.give(numbers[to].port, frame[42:]), (HOST, to))
 
 
-def _free_ports(count: int) -> list[int]:
-    """Distinct: each is held until all are found."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            probe.bind((HOST, 0))
-            found.append(int(probe.getsockname()[1]))
-        return found
+def _free_ports(count: int) -> range:
+    """In a row, from one that the kernel gives."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = 0
+            for place in range(count):
+                probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                probe.bind((HOST, first + place))
+                first = first or int(probe.getsockname()[1])
+            return range(first, first + count)
 
 
 class TwoLevels(Relay):

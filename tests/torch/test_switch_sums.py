@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 from dlcp.errors import MismatchError
-from dlcp.switch.aggregation import quantise
 from dlcp.torch import Options, ProcessGroup
-from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_relay import Relay
+from tests.support.aggregation_values import fixed_point_sum
 from tests.torch import ranks
 
-RANKS = 2
+RANKS = 3
 SIZE = 10_000
 
 
@@ -23,16 +23,15 @@ def values_of(rank: int) -> torch.Tensor:
     return torch.randn(SIZE, generator=torch.Generator().manual_seed(rank))
 
 
-def open_group(address: str, ports: list[int]) -> ProcessGroup:
-    setting = f"{address}&port={ports[int(os.environ['RANK'])]}"
+def open_group(setting: str) -> ProcessGroup:
     dist.init_process_group("dlcp", pg_options=Options(aggregation=setting))
     group = dist.group.WORLD
     assert isinstance(group, ProcessGroup)
     return group
 
 
-def several_all_reduces(address: str, ports: list[int]) -> dict[str, Any]:
-    group = open_group(address, ports)
+def several_all_reduces(setting: str) -> dict[str, Any]:
+    group = open_group(setting)
     found: dict[str, Any] = {}
     tensor = values_of(dist.get_rank())
     work = dist.all_reduce(tensor.clone(), async_op=True)
@@ -56,23 +55,17 @@ def several_all_reduces(address: str, ports: list[int]) -> dict[str, Any]:
 
 def test_long_float32_sums_and_averages_go_through_the_switch() -> None:
     with Relay(RANKS, lanes=352, slots=32) as relay:
-        text = f"switch://{HOST}:{relay.port}?job=7&slots=32&lanes=352&min_bytes=4096"
-        found = ranks.run(several_all_reduces, RANKS, backend=None, address=text, ports=relay.worker_ports())
-    blocks = -(-SIZE // 352)
-    rows = [np.append(values_of(n).numpy(), np.zeros(blocks * 352 - SIZE, np.float32)) for n in range(RANKS)]
-    rows = [each.reshape(blocks, 352) for each in rows]
-    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
-    total = quantise.dequantise(sums, codes, RANKS).reshape(-1)[:SIZE]
+        found = ranks.run(several_all_reduces, RANKS, backend=None, setting=relay.setting)
+    total = fixed_point_sum([values_of(n).numpy() for n in range(RANKS)], 352)
     for one in found:
         assert one["sum"].tobytes() == total.tobytes()
         assert one["mean"].tobytes() == (total / np.float32(RANKS)).tobytes()
         assert (one["metrics"]["by_switch"], one["metrics"]["by_ring"]) == (2, {})
 
 
-def one_without(address: str, ports: list[int]) -> str:
+def one_without(setting: str) -> str:
     if int(os.environ["RANK"]) == 0:
-        open_group(address, ports)
+        open_group(setting)
     else:
         dist.init_process_group("dlcp")
     try:
@@ -84,16 +77,15 @@ def one_without(address: str, ports: list[int]) -> str:
 
 def test_a_rank_that_asks_no_switch_is_named() -> None:
     with Relay(RANKS) as relay:
-        text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
-        found = ranks.run(one_without, RANKS, backend=None, address=text, ports=relay.worker_ports())
+        found = ranks.run(one_without, RANKS, backend=None, setting=relay.setting)
     assert all("all_reduce" in text for text in found), found
 
 
-def recipe_step(address: str, ports: list[int]) -> tuple[bytes, dict[str, Any], int]:
+def recipe_step(setting: str) -> tuple[bytes, dict[str, Any], int]:
     """Gradients after one step by a recipe, the switch's account, and what the ledger says was received, bytes."""
     import dlcp.torch
 
-    group = open_group(address, ports)
+    group = open_group(setting)
     torch.manual_seed(1)
     model = torch.nn.Linear(100, 100)
     state = dlcp.torch.GradientState(model, recipe="exact")
@@ -111,13 +103,12 @@ def recipe_step(address: str, ports: list[int]) -> tuple[bytes, dict[str, Any], 
 
 def test_a_recipe_reaches_the_switch() -> None:
     with Relay(RANKS) as relay:
-        text = f"switch://{HOST}:{relay.port}?job=7&slots=16&min_bytes=4096"
-        found = ranks.run(recipe_step, RANKS, backend=None, address=text, ports=relay.worker_ports())
+        found = ranks.run(recipe_step, RANKS, backend=None, setting=relay.setting)
     for gradients, counted, received in found:
         assert gradients == found[0][0]
-        # The bias's gradient counts samples, and the weight's are their inputs: the mean of both ranks'.
+        # The bias's gradient counts samples, and the weight's are their inputs: the mean of all ranks'.
         values = np.frombuffer(gradients, np.float32)
-        assert (values[:10_000] == 6.0).all()
+        assert (values[:10_000] == 8.0).all()
         assert (values[10_000:] == 4.0).all()
         assert (counted["by_switch"], counted["by_ring"]) == (1, {})
         assert received == 10_100 * 4

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dlcp.errors import SettingsError
-from dlcp.switch.aggregation import quantise
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
 from dlcp.transport.communicator import DataType, Span
 from dlcp.transport.settings import Settings
-from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_relay import Relay
+from tests.support.aggregation_values import fixed_point_sum
 from tests.support.ranks import World
 
 RANKS = 3
@@ -37,12 +37,10 @@ class Bed:
     def __init__(self, world: World, relay: Relay) -> None:
         self.world, self.relay = world, relay
         self.groups = world.open()
-        ports = relay.worker_ports()
-        request = relay.request
-        text = f"switch://{HOST}:{relay.port}?job={request.job}&slots={request.slots}&lanes={request.lanes}"
-        text += f"&generations={request.generations}&port="
+        address = SwitchAddress.parse(relay.setting)
         self.reducers = [
-            SwitchReducer(SwitchAddress.parse(f"{text}{port}"), n, RANKS) for n, port in enumerate(ports)
+            SwitchReducer(address, rank, RANKS, self.groups[rank].job.place_on_host(rank))
+            for rank in range(RANKS)
         ]
 
     def all_reduce(self, inputs: Arrays, *, average: bool = False) -> Arrays:
@@ -88,17 +86,6 @@ def inputs_of(seed: int, size: int = 5000) -> Arrays:
     ]
 
 
-def rule(inputs: Arrays, lanes: int) -> np.ndarray[Any, Any]:
-    """The fixed-point sum by quantise.py."""
-    blocks = -(-inputs[0].size // lanes)
-    rows = [
-        np.append(v, np.zeros(blocks * lanes - v.size, np.float32)).reshape(blocks, lanes) for v in inputs
-    ]
-    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    sums = sum(quantise.quantise(each, codes, RANKS) for each in rows)
-    return quantise.dequantise(sums, codes, RANKS).reshape(-1)[: inputs[0].size]
-
-
 def same(found: Arrays, wanted: Arrays) -> None:
     assert [f.tobytes() == w.tobytes() for f, w in zip(found, wanted, strict=True)] == [True] * RANKS
 
@@ -107,9 +94,9 @@ def test_sums_and_averages_are_the_fixed_point_rules() -> None:
     with bed(lanes=64, slots=32) as at:
         for turn in range(3):
             inputs = inputs_of(turn)
-            same(at.all_reduce(inputs), [rule(inputs, 64)] * RANKS)
+            same(at.all_reduce(inputs), [fixed_point_sum(inputs, 64)] * RANKS)
         inputs = inputs_of(9)
-        same(at.all_reduce(inputs, average=True), [rule(inputs, 64) / np.float32(RANKS)] * RANKS)
+        same(at.all_reduce(inputs, average=True), [fixed_point_sum(inputs, 64) / np.float32(RANKS)] * RANKS)
         assert at.counted() == (4, {})
 
 
@@ -122,7 +109,7 @@ def test_a_switch_without_the_program_is_a_ring_and_asked_again_later() -> None:
         at.relay.works = True
         same(at.all_reduce(inputs), ring)
         assert at.counted() == (0, {"no_switch": 1, "resting": 1})
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         assert at.counted()[0] == 1
 
 
@@ -142,7 +129,7 @@ def lose_of_worker(worker: int, after: int) -> Callable[[int, bytes], bool]:
 def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
     """In mid-collective one rank is cut off, and the switch may restart: all take the ring, then the switch again."""
     with bed() as at:
-        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        same(at.all_reduce(inputs_of(0)), [fixed_point_sum(inputs_of(0), 32)] * RANKS)
         at.relay.take = lose_of_worker(1, 70)
         inputs = inputs_of(1)
         ring = at.ring(inputs)
@@ -152,7 +139,7 @@ def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
         at.relay.take = lambda _worker, _payload: True
         same(at.all_reduce(inputs), ring)
         assert at.counted() == (1, {"gave_up": 1, "resting": 1})
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         assert at.counted()[0] == 2
 
 
@@ -160,7 +147,7 @@ def test_nobody_uses_a_part_of_a_sum(restarts: bool) -> None:
 def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) -> None:
     """It finds slots that collect for the old one. With another generation they count as empty; else: the ring."""
     with bed(generations=generations) as at:
-        same(at.all_reduce(inputs_of(0)), [rule(inputs_of(0), 32)] * RANKS)
+        same(at.all_reduce(inputs_of(0)), [fixed_point_sum(inputs_of(0), 32)] * RANKS)
         at.relay.take = lose_of_worker(1, 70)
         at.all_reduce(inputs_of(1))
         at.relay.take = lambda _worker, _payload: True
@@ -171,7 +158,7 @@ def test_a_run_after_one_that_was_killed_makes_no_wrong_sum(generations: int) ->
             same(at.all_reduce(inputs), at.ring(inputs))
             assert at.counted() == (1, {"gave_up": 1, "no_switch": 1})
         else:
-            same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+            same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
             assert at.counted() == (2, {"gave_up": 1})
 
 
@@ -179,7 +166,7 @@ def test_sums_that_differ_between_ranks_are_nobodys() -> None:
     with bed() as at:
         inputs = inputs_of(5)
         ring = at.ring(inputs)
-        same(at.all_reduce(inputs), [rule(inputs, 32)] * RANKS)
+        same(at.all_reduce(inputs), [fixed_point_sum(inputs, 32)] * RANKS)
         at.relay.give = lambda worker, payload: (
             payload[:-1] + bytes([payload[-1] ^ 4]) if worker == 1 else payload
         )
@@ -193,6 +180,24 @@ def test_values_that_are_not_finite_take_the_ring() -> None:
         inputs[1][17] = np.inf
         same(at.all_reduce(inputs), at.ring(inputs))
         assert at.counted() == (0, {"not_finite": 1})
+
+
+def test_ranks_of_a_host_have_ports_in_a_row() -> None:
+    assert [SwitchAddress.parse("switch://10.0.0.1:5").port_of(place) for place in range(3)] == [5, 6, 7]
+    address = SwitchAddress.parse("switch://10.0.0.1:5?port=65534")
+    assert [address.port_of(place) for place in range(2)] == [65534, 65535]
+    with pytest.raises(
+        SettingsError, match="port 65534 for the first of a host's ranks, of which this is number 2"
+    ):
+        address.port_of(2)
+
+
+def test_ranks_are_at_switches_in_their_order() -> None:
+    one, two = (SwitchAddress.parse(f"switch://10.0.0.1:5{more}") for more in ("", "?workers=3"))
+    assert [one.place_of(rank, 6) for rank in range(6)] == [(rank, 6) for rank in range(6)]
+    assert [two.place_of(rank, 6) for rank in range(6)] == [(rank % 3, 3) for rank in range(6)]
+    uneven = SwitchAddress.parse("switch://10.0.0.1:5?workers=3&worker=2")
+    assert uneven.place_of(4, 5) == (2, 3)
 
 
 def test_few_bits_serve_few_ranks() -> None:
@@ -214,6 +219,7 @@ def test_few_bits_serve_few_ranks() -> None:
         ("switch://10.0.0.1:5?generation=65535&generations=2", "accepted: up to generation 65535"),
         ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
         ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
+        ("switch://10.0.0.1:5?worker=3&workers=3", "the number below the count"),
         ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, generations"),
     ],
 )

@@ -17,7 +17,7 @@ from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.schedule.adders import ADDERS
 from dlcp.transport.settings import Settings
 from dlcp.transport.work import Work
-from tests.support.aggregation_relay import HOST, Relay
+from tests.support.aggregation_relay import Relay
 from tests.support.ranks import PATIENCE_S, World
 
 RANKS = 2
@@ -29,14 +29,11 @@ class Bed:
     """Two ranks whose first group has a switch that adds."""
 
     def __init__(self, relay: Relay, *, job_of_rank_1: int = 7) -> None:
-        ports = relay.worker_ports()
+        other = relay.setting.replace("job=7", f"job={job_of_rank_1}")
         self.relay = relay
         self.world = World(
             RANKS,
-            per_rank=lambda rank: {
-                "aggregation": f"switch://{HOST}:{relay.port}?job={job_of_rank_1 if rank else 7}&slots=16"
-                f"&min_bytes=4096&port={ports[rank]}"
-            },
+            per_rank=lambda rank: {"aggregation": other if rank else relay.setting},
             flight_recorder_entries=64,
         )
         self.groups = self.world.open()

@@ -13,15 +13,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlcp.switch.aggregation.entries import (
+    HUB,
+    LANES,
     JobRequest,
     bridge_entries,
     flood_entries,
     job_entries,
     place_jobs,
 )
-from dlcp.switch.aggregation.packet import HUB, LANES, NO_FLAGS, Flag, Kind, Operation, Packet
 from dlcp.switch.entries import Entry
-from tests.support.aggregation_network import participant, udp_frame
+from tests.support.aggregation_packet import (
+    NO_FLAGS,
+    Flag,
+    Kind,
+    Operation,
+    Packet,
+    participant,
+    udp_frame,
+)
 from tests.support.aggregation_twin import AggregatingSwitch, Frame
 from tests.support.vectors import Record
 
@@ -140,7 +149,7 @@ def records() -> list[Record]:
     send("unknown worker", put, 3, 4, port=1)
     send("unknown job", put, 0, 4, job=8)
     send("older generation", put, 0, 4, generation=0)
-    send("for the hub alone", Kind.ANSWER, 0, 4, flags=Flag.HAS_CONTRIBUTION)
+    send("for the hub alone", Kind.OTHER, 0, 4, flags=Flag.UNKNOWN)
     send("a result from a host", Kind.RESULT, 0, 4, bitmap=7, count=3)
 
     def other(name: str, kind: Kind, worker: int, block: int, flags: Flag = NO_FLAGS) -> None:

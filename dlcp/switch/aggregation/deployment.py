@@ -26,12 +26,6 @@ def wanted_jobs(target: SwitchTarget, jobs: Sequence[JobRequest]) -> tuple[Entry
     entries = flood_entries(target.ports.values(), first_group=1)
     entries += bridge_entries(dict(sorted(places.items())))
     for placement in place_jobs(jobs, first_group=len(target.ports) + 1):
-        at = [worker.port for worker in placement.request.workers]
-        if len(set(at)) != len(at):
-            raise SettingsError(
-                f"{target.name}: several workers of a job are behind one port; accepted: a port for each, where "
-                "entries are deployed by `dlcp switch deploy`"
-            )
         entries += job_entries(placement)
     return tuple(entries)
 

@@ -16,9 +16,12 @@ from typing import Any
 
 from dlcp.checks import integer
 from dlcp.errors import SettingsError
-from dlcp.switch.aggregation.packet import HUB, LANES, MAX_LANES, MAX_WORKERS
 from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 
+LANES = 32  # values per packet of the P4 program, and the unit of what other switches have
+MAX_LANES = 2208  # in a jumbo frame of 9000 bytes; 352 in one of 1500
+MAX_WORKERS = 32  # bits of the bitmap
+HUB = 255  # the hub's worker number
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
 MAX_PORT = 510  # BMv2: 511 is "drop"
@@ -69,6 +72,11 @@ class Participant:
         except ValueError:
             accepted = "an IPv4 address (the program aggregates over IPv4 only)"
             raise SettingsError(f"{where}.ip is {self.ip!r}; accepted: {accepted}") from None
+
+    def to_table(self, port_names: Mapping[int, str]) -> dict[str, Any]:
+        """What a file of jobs has of it, the port by its name."""
+        port = {} if self.port == NO_PORT else {"port": port_names[self.port]}
+        return {**port, "mac": self.mac, "ip": self.ip, "udp_port": self.udp_port}
 
     @property
     def mac_number(self) -> int:
@@ -170,6 +178,36 @@ class JobRequest:
         request = cls(table["job"], workers, hub, **rest, upper=upper)
         request.validate(where)
         return request
+
+    def to_table(self, port_names: Mapping[int, str]) -> dict[str, Any]:
+        """The table of which `from_table` makes the same job. `port_names`: by number."""
+        table: dict[str, Any] = {"job": self.job, "slots": self.slots, "lanes": self.lanes}
+        table |= {"generation": self.generation, "generations": self.generations}
+        table["hub"] = self.hub.to_table(port_names)
+        if (upper := self.upper) is not None:
+            own = replace(upper.own, port=NO_PORT).to_table(port_names)
+            table["upper"] = {"worker": upper.worker, "hub": upper.hub.to_table(port_names), "own": own}
+        return table | {"worker": [worker.to_table(port_names) for worker in self.workers]}
+
+    @property
+    def ranks_setting(self) -> str:
+        """The setting `aggregation` of this switch's workers, whose ports are as `in_a_row` has them."""
+        words = f"job={self.job}&slots={self.slots}&lanes={self.lanes}"
+        words += f"&generation={self.generation}" * (self.generation != 1)
+        words += f"&generations={self.generations}" * (self.generations != 1)
+        words += f"&port={self.workers[0].udp_port}" * (self.workers[0].udp_port != self.hub.udp_port)
+        words += f"&workers={len(self.workers)}" * (self.upper is not None)
+        return f"switch://{self.hub.ip}:{self.hub.udp_port}?{words}"
+
+
+def in_a_row(workers: Iterable[Participant]) -> tuple[Participant, ...]:
+    """Workers in order of rank, with the ports that ranks of one host take: the first its own, then the next ones."""
+    of_host: Counter[str] = Counter()
+    placed = []
+    for worker in workers:
+        placed.append(replace(worker, udp_port=worker.udp_port + of_host[worker.ip]))
+        of_host[worker.ip] += 1
+    return tuple(placed)
 
 
 def _check_keys(table: Mapping[str, Any], known: set[str], needed: set[str], where: str) -> None:

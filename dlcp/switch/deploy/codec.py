@@ -35,7 +35,11 @@ def encode(entry: Entry, schema: Schema) -> p4r.Entity:
     if isinstance(entry, MulticastGroup):
         group = p4r.MulticastGroupEntry(
             multicast_group_id=entry.group_id,
-            replicas=[p4r.Replica(egress_port=port, instance=1) for port in entry.ports],
+            # A port's copies are told apart by their instance, from 1.
+            replicas=[
+                p4r.Replica(egress_port=port, instance=entry.ports[: place + 1].count(port))
+                for place, port in enumerate(entry.ports)
+            ],
         )
         return p4r.Entity(
             packet_replication_engine_entry=p4r.PacketReplicationEngineEntry(multicast_group_entry=group)

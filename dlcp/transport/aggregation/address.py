@@ -38,11 +38,12 @@ class SwitchAddress:
     """Of a value on the way: 32, or 16 or 8, of which a lane carries two or four. The sum of n ranks keeps
     bits - 1 - ceil(log2 n) bits of each value, counted from the largest of its block."""
     worker: int | None = None
-    """This rank's number at its switch; None: its rank. For two levels of switches, as `workers`."""
+    """This rank's number at its switch, for two levels whose switches have different numbers of ranks."""
     workers: int | None = None
-    """How many ranks its switch has as workers; None: all."""
+    """How many ranks its switch has as workers, for two levels of switches; None: all."""
     port: int = 0
-    """This rank's UDP port, as the switch was told; 0: that of the hub."""
+    """UDP port of the first rank of this host, as the switch was told; the others of the host have the next ones, in
+    the order of their ranks. 0: that of the hub."""
     min_bytes: int = 1 << 20
     """Shorter tensors take the usual algorithms."""
 
@@ -93,9 +94,7 @@ class SwitchAddress:
             raise SettingsError(
                 f"aggregation has generations={values['generations']}; accepted: up to generation {2**16 - 1}"
             )
-        if ("worker" in values) != ("workers" in values) or values.get("worker", 0) >= values.get(
-            "workers", 1
-        ):
+        if values.get("worker", 0) >= values.get("workers", 1):
             raise SettingsError("aggregation: worker and workers go together, the number below the count")
         return cls(host=host, hub_port=port, **values)
 
@@ -104,10 +103,23 @@ class SwitchAddress:
         """Values per packet."""
         return self.lanes * (32 // self.bits)
 
-    @property
-    def own_port(self) -> int:
-        """The UDP port that this rank's socket is bound to."""
-        return self.port or self.hub_port
+    def port_of(self, place: int) -> int:
+        """The UDP port of rank number `place` of a host, from 0. Raises SettingsError: there is none left."""
+        first = self.port or self.hub_port
+        if first + place >= 2**16:
+            raise SettingsError(
+                f"aggregation has port {first} for the first of a host's ranks, of which this is number {place}; "
+                f"accepted: ports up to {2**16 - 1} for all of them"
+            )
+        return first + place
+
+    def place_of(self, rank: int, size: int) -> tuple[int, int]:
+        """The number of a rank of `size` at its switch, and how many workers that has.
+
+        Without `worker`, ranks are at switches in their order, each switch as full as the others.
+        """
+        workers = size if self.workers is None else self.workers
+        return (rank % workers if self.worker is None else self.worker), workers
 
     @property
     def agreed(self) -> str:

@@ -57,34 +57,32 @@ class _Left:
 
 
 class SwitchReducer:
-    """Rank `rank` of `size` as a worker of its switch. For one thread at a time.
+    """Rank `rank` of `size` as a worker of its switch, the rank number `place` of its host. For one thread at a time.
 
-    Raises AddressError: its UDP port cannot be bound.
+    Raises AddressError: its UDP port cannot be bound. SettingsError: there is none for so many ranks of a host.
     """
 
-    def __init__(self, address: SwitchAddress, rank: int, size: int) -> None:
+    def __init__(self, address: SwitchAddress, rank: int, size: int, place: int) -> None:
         self.address = address
         self.account = AggregationAccount()
         self._rank, self._size = rank, size
         self._has_said = False
+        port = address.port_of(place)
         try:
             self._endpoint = _native.AggregationEndpoint(
                 address.job,
                 address.generation,
-                rank if address.worker is None else address.worker,
-                size if address.workers is None else address.workers,
+                *address.place_of(rank, size),
                 rank,
                 size,
                 address.slots,
                 address.lanes,
                 RETRANSMIT_S,
-                (0, address.own_port),
+                (0, port),
                 (int(ipaddress.IPv4Address(address.host)), address.hub_port),
             )
         except OSError as error:
-            raise AddressError(
-                f"{error.strerror or error}: {address.own_port}, of the setting aggregation"
-            ) from None
+            raise AddressError(f"{error.strerror or error}: {port}, of the setting aggregation") from None
         self._memory = np.empty(0, np.float32)
         self._run = 0  # 0: not probed
         self._last_run = 0

@@ -85,7 +85,9 @@ class SwitchSums:
         self._address = address
         self._store = store
         self._control: Communicator | None = None
-        self._reducer = SwitchReducer(address, beside.rank, beside.size)
+        self._reducer = SwitchReducer(
+            address, beside.rank, beside.size, beside.job.place_on_host(beside.rank)
+        )
         self._lock = threading.Lock()
         self._ending = False
         self._under_way: set[_Sum] = set()

@@ -21,12 +21,11 @@ from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs
 from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import MAX_JOBS, JobRequest
-from dlcp.switch.aggregation.packet import Kind, Packet, decode
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import MAX_MULTICAST_GROUP, DesiredState, Settings, deploy
 from dlcp.switch.entries import MulticastGroup
-from tests.support.aggregation_network import participant, udp_frame
+from tests.support.aggregation_packet import UDP_PORT, Kind, Packet, decode, participant, udp_frame
 from tests.support.p4runtime import P4RuntimeServer
 
 PIPELINE = Pipeline.of(programs.load("aggregation"))
@@ -69,7 +68,6 @@ def test_jobs_are_deployed_and_aggregated(server: P4RuntimeServer) -> None:
     assert [port for port, _ in results] == [1, 2]
     for _, raw in results:
         result = decode(raw[42:])
-        assert result is not None
         assert (result.kind, result.bitmap, result.count) == (Kind.RESULT, 3, 2)
         assert result.values.tolist() == [3 * lane for lane in range(32)]
 
@@ -156,6 +154,35 @@ def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.Capt
     contribute(server, 1, 2, 5)
     assert main(["status", *files]) == 0
     assert capsys.readouterr().out == "rack: of no job: foreign 1\nrack: job 7: added 1, completed 1\n"
+
+
+def test_job_file_is_written_from_the_topology(
+    server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two hosts of two ranks, the second first: `job` prints what is deployed, and sums reach every rank's port."""
+    macs = [f"02:00:00:00:00:0{port}" for port in (1, 2, 3)]
+    hosts = [f"h2=10.0.0.2,{macs[1]}", f"h1=10.0.0.1,{macs[0]}"]
+    words = ["--switch", "rack", "--hosts", *hosts, "--hub", f"h3=10.0.0.3,{macs[2]}", "--job", "7"]
+    words += ["--slots", "16", "--ranks-per-host", "2", "--udp-port", str(UDP_PORT)]
+    assert main(["job", *files[1:], *words]) == 0
+    text = capsys.readouterr().out
+    setting = f"switch://10.0.0.3:{UDP_PORT}?job=7&slots=16&lanes=32"
+    assert text.startswith(f"# On every rank: DLCP_AGGREGATION='{setting}'\n[[job]]\n")
+    Path(files[0]).write_text(text)
+    assert main(["deploy", *files]) == 0
+    writes = server.writes
+    assert main(["deploy", *files]) == 0
+    assert server.writes == writes
+    ranks = [participant(port, UDP_PORT + place) for port in (2, 1) for place in (0, 1)]
+
+    def send(rank: int) -> list[tuple[int, int]]:
+        packet = Packet(Kind.CONTRIBUTION, 7, 1, 0, rank, generation=1)
+        out = server.process(udp_frame(ranks[rank], participant(3), packet.encode()), ranks[rank].port)
+        return sorted((port, int.from_bytes(raw[36:38], "big")) for port, raw in out)
+
+    assert [send(rank) for rank in range(3)] == [[], [], []]
+    assert send(3) == sorted((rank.port, rank.udp_port) for rank in ranks)
+    assert send(0) == [(2, UDP_PORT)]
 
 
 def test_running_job_is_not_moved_to_other_slots(
@@ -251,8 +278,8 @@ def test_jobs_file_that_is_wrong(
             "rack: job[0].worker[0].port is 5; accepted: a port of the switch: 1 (h1), 2 (h2), 3 (h3), 8 (uplink)",
         ),
         (
-            JobRequest(7, (participant(1), participant(1, 9)), participant(3)),
-            "rack: several workers of a job are behind one port; accepted: a port for each",
+            JobRequest(7, (participant(1),), replace(participant(3), mac="02:00:00:00:00:01")),
+            "rack: job[0].hub.mac is 02:00:00:00:00:01, which lies behind h1; accepted: one port",
         ),
     ],
 )

@@ -11,18 +11,15 @@ import pytest
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation import entries as switch_entries
 from dlcp.switch.aggregation.entries import (
+    HUB,
     JobRequest,
     bridge_entries,
     flood_entries,
     job_entries,
     place_jobs,
 )
-from dlcp.switch.aggregation.packet import (
-    HUB,
-    Kind,
-)
 from dlcp.switch.entries import Entry, MulticastGroup, TableEntry
-from tests.support.aggregation_network import participant
+from tests.support.aggregation_packet import Kind, participant
 from tests.support.aggregation_twin import keys_of, numbered
 
 

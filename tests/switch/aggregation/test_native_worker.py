@@ -1,4 +1,4 @@
-"""The compiled worker and the compiled slots over loopback: the bits are quantise.py's, whatever is lost."""
+"""The compiled worker and the compiled slots over loopback: the bits are the fixed-point rule's, whatever is lost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dlcp import _native
-from dlcp.switch.aggregation import quantise
 from tests.support.aggregation_relay import Relay, TwoLevels
+from tests.support.aggregation_values import fixed_point_sum
 from tests.support.bmv2 import Program
 
 LOOPBACK = 0x7F000001
@@ -87,19 +87,6 @@ def all_reduce(
     return ends, outs
 
 
-def expected(inputs: list[np.ndarray], lanes: int, width: int = 32) -> np.ndarray:
-    """By quantise.py, whose rows are blocks."""
-    lanes *= 32 // width
-    blocks = -(-inputs[0].size // lanes)
-    rows = [
-        np.resize(np.append(v, np.zeros(blocks * lanes - v.size, np.float32)), (blocks, lanes))
-        for v in inputs
-    ]
-    codes = np.max([quantise.exponent_codes(each) for each in rows], axis=0)
-    total = sum(quantise.quantise(each, codes, len(inputs), width) for each in rows)
-    return quantise.dequantise(total, codes, len(inputs), width).reshape(-1)[: inputs[0].size]
-
-
 def some_values(rng: np.random.Generator, size: int) -> np.ndarray:
     """Of very different magnitudes from block to block, with zeros, subnormals and the largest."""
     values = rng.standard_normal(size) * 10.0 ** rng.integers(-44, 37, size // 50 + 1).repeat(50)[:size]
@@ -119,14 +106,14 @@ def test_sum_is_the_fixed_point_rules(workers: int, lanes: int, width: int) -> N
         assert at_once([lambda w=w: w.probe(99, 5, 0, 5.0) for w in sends]) == ["done"] * workers
         ends, outs = all_reduce(sends, inputs, lanes, relay.request.slots, width=width)
     assert ends == ["done"] * workers
-    want = expected(inputs, lanes, width).tobytes()
+    want = fixed_point_sum(inputs, lanes, width).tobytes()
     assert [out.tobytes() == want for out in outs] == [True] * workers
 
 
 def test_two_levels_of_switches_lose_and_restart_and_make_no_wrong_sum() -> None:
     rng = random.Random(3)
     inputs = [some_values(np.random.default_rng(n), 2000) for n in range(6)]
-    want = expected(inputs, 32)
+    want = fixed_point_sum(inputs, 32)
     with TwoLevels(6) as relay:
         relay.take = lambda _worker, _payload: rng.random() > 0.05
         relay.take_up = lambda: rng.random() > 0.1
@@ -166,7 +153,7 @@ def test_the_p4_program_adds_for_it_too(repository: Path) -> None:
         for position, width in ((4, 32), (16, 8)):
             ends, outs = all_reduce(sends, inputs, 32, position, 10.0, width)
             assert ends == ["done"] * 3
-            assert {out.tobytes() for out in outs} == {expected(inputs, 32, width).tobytes()}
+            assert {out.tobytes() for out in outs} == {fixed_point_sum(inputs, 32, width).tobytes()}
         relay.take = lambda worker, _payload: worker == 0
         codes = agreed_codes(inputs, 32)
         assert "gave_up" in all_reduce(sends, inputs, 32, 19, 0.05)[0]
@@ -175,7 +162,7 @@ def test_the_p4_program_adds_for_it_too(repository: Path) -> None:
         assert at_once([lambda w=w: w.drain(bytes(codes[:sent]), 5, 19, 10.0) for w in sends]) == ["done"] * 3
         ends, outs = all_reduce(sends, inputs, 32, 31, 10.0)
     assert ends == ["done"] * 3
-    assert {out.tobytes() for out in outs} == {expected(inputs, 32).tobytes()}
+    assert {out.tobytes() for out in outs} == {fixed_point_sum(inputs, 32).tobytes()}
 
 
 def test_losses_change_no_bit() -> None:
@@ -187,7 +174,7 @@ def test_losses_change_no_bit() -> None:
         ends, outs = all_reduce(sends, inputs, 32, 0)
         assert sum(w.counters()["repeated_packets"] for w in sends) > 0
     assert ends == ["done"] * 3
-    assert {out.tobytes() for out in outs} == {expected(inputs, 32).tobytes()}
+    assert {out.tobytes() for out in outs} == {fixed_point_sum(inputs, 32).tobytes()}
 
 
 def test_a_task_is_given_up_when_its_time_is_over() -> None:
@@ -233,7 +220,7 @@ def test_a_switch_that_restarts_makes_no_wrong_sum() -> None:
 
         relay.take = take
         _, outs = all_reduce(endpoints(relay), inputs, 32, 0, 0.2)
-    want = expected(inputs, 32)
+    want = fixed_point_sum(inputs, 32)
     for out in outs:
         there = ~np.isnan(out)
         assert out[there].tobytes() == want[there].tobytes()

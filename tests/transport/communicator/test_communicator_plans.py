@@ -14,6 +14,7 @@ from dlcp.transport.job import Job
 from dlcp.transport.schedule.choose import choose
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import MemoryStore
+from tests.support.hosts import on_hosts
 from tests.support.ranks import PATIENCE_S, World
 
 # Whether three ranks share this machine's processors.
@@ -130,10 +131,16 @@ def large_sum(group: Communicator) -> float:
 def test_ranks_of_several_hosts_add_by_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     with World(4) as world:
         assert world.jobs[0].hosts_of([2, 0, 1]) == (0, 0, 0)
+        assert [job.place_on_host(rank) for rank, job in enumerate(world.jobs)] == [0, 1, 2, 3]
         place(world, (0, 1, 1, 0), monkeypatch, range(4))
         groups = world.open()
         assert world.each(groups, large_sum) == [10.0] * 4
         assert algorithms(groups) == {"all_reduce": "hierarchical"}
+
+
+def test_ranks_of_each_host_are_numbered_from_zero() -> None:
+    with World(5) as world, on_hosts((0, 1, 1, 0, 1)):
+        assert [job.place_on_host(rank) for rank, job in enumerate(world.jobs)] == [0, 0, 1, 1, 2]
 
 
 def test_ranks_that_see_hosts_differently_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
