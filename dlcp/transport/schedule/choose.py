@@ -17,9 +17,11 @@ _KIB = 1024
 # The network is read from every rank's card. Worlds of more than RANKS_MAX do not read them for smaller calls.
 _SMALL_BYTES = 32 * _KIB
 # Next ranks are in one rack as far as ranks are numbered so; distant ones may be behind a thin up-link, of which nobody
-# tells the ranks. So algorithms whose messages go to the next rank or host are taken where they are not much slower.
+# tells the ranks. So large data goes by algorithms whose messages go to the next rank or host where they are not much
+# slower.
 _NEAR = frozenset({"ring", "hierarchical"})
 _NEAR_COUNTS = 0.9
+_NEAR_FROM_BYTES = 1024 * _KIB
 
 
 def choose(
@@ -60,7 +62,8 @@ def choose(
 
 
 def _counted_ns(collective: str, name: str, nbytes: int, between: Network) -> float:
-    return time_ns(collective, name, nbytes, between) * (_NEAR_COUNTS if name in _NEAR else 1)
+    near = name in _NEAR and nbytes >= _NEAR_FROM_BYTES
+    return time_ns(collective, name, nbytes, between) * (_NEAR_COUNTS if near else 1)
 
 
 def _where_crowded(world_size: int, nbytes: int, placed: bool) -> tuple[str, ...]:
