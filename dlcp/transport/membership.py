@@ -8,6 +8,7 @@ Closing waits a few seconds for operations under way; it is no barrier, and does
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from dlcp.transport.coded import CodedRules
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.failures import group_failed, is_of_the_group
 from dlcp.transport.local_memory import copy
+from dlcp.transport.logger import RankLogger, logger
 from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
 from dlcp.transport.span import Span
@@ -95,6 +97,7 @@ class Membership:
             limit_bytes,
             lambda: job.network_of(members, timeout_s),
             lambda: job.is_crowded(members, timeout_s),
+            RankLogger(job.rank, name).info if self.rank == 0 and logger.isEnabledFor(logging.INFO) else None,
         )
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}

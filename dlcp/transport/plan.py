@@ -17,7 +17,7 @@ from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.element import ELEMENT_BYTES
 from dlcp.transport.schedule import ALGORITHMS, PLACED, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
-from dlcp.transport.schedule.estimate import Network
+from dlcp.transport.schedule.estimate import RANKS_MAX, Network
 from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
 from dlcp.transport.signature import signature_of
@@ -71,7 +71,7 @@ class Planner:
     `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
     one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: the quickest
     by estimate. `limit_bytes`: of a message. `network`: answers what is between the ranks of the group; `crowded`:
-    whether some of them share a processor.
+    whether some of them share a processor. `tell`: is told each algorithm that is chosen, once per collective, and why.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Planner:
         limit_bytes: int,
         network: Callable[[], Network | None],
         crowded: Callable[[], bool],
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._number = number
         self._members = members
@@ -91,6 +92,8 @@ class Planner:
         self._limit_bytes = limit_bytes
         self._network = network
         self._crowded = crowded
+        self._tell = tell
+        self._told: set[tuple[str, str]] = set()
         self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> Plan:
@@ -107,6 +110,9 @@ class Planner:
             algorithm = choose(
                 collective, len(self._members), call.nbytes, self._overrides, self._network, self._crowded
             )
+            if self._tell is not None and (collective, algorithm) not in self._told:
+                self._told.add((collective, algorithm))
+                self._tell(f"{call.words} goes by {algorithm}: {self._reason(collective)}")
         network = self._network() if algorithm in PLACED else None
         hosts = None if network is None else network.hosts
         key = (collective, algorithm, root)
@@ -142,6 +148,23 @@ class Planner:
             even_outputs,
             ELEMENT_BYTES[type_],
         )
+
+    def _reason(self, collective: str) -> str:
+        """Why an algorithm was chosen, in words."""
+        if collective in self._overrides:
+            return "the setting algorithm"
+        if len(algorithms(collective)) == 1:
+            return "there is one way"
+        size = len(self._members)
+        network = self._network() if size <= RANKS_MAX else None
+        if network is None:
+            return f"{size} ranks"
+        hosts = len(set(network.hosts))
+        ranks = f"{size} ranks on {hosts} host{'s' * (hosts > 1)}"
+        if collective == "all_reduce" and self._crowded():
+            return f"of few messages, since some of the {ranks} share a processor"
+        links = f" with links of {network.link_bps / 1e9:g} Gbit/s" if hosts > 1 else ""
+        return f"the quickest by estimate for {ranks}{links}"
 
     def _compile(self, schedule: RankSchedule) -> _native.Schedule:
         return compile_schedule(schedule, len(self._members), self._rank)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dlcp.transport.logger import RankLogger
+
 if TYPE_CHECKING:
     from dlcp.transport.call_options import CollectiveKeywords
     from dlcp.transport.coded import CodedRules
@@ -81,6 +83,9 @@ ADDERS: dict[str, Callable[[Communicator, Store, float], Adder | None]] = {
 def open_adders(communicator: Communicator, store: Store, timeout_s: float) -> Iterator[Adder]:
     """Opens those that the job's settings ask for, one by one. Blocks and raises as what opens them."""
     for setting, opener in ADDERS.items():
-        asked = getattr(communicator.job.settings, setting) is not None
-        if asked and (adder := opener(communicator, store, timeout_s)) is not None:
+        asked = getattr(communicator.job.settings, setting)
+        if asked is not None and (adder := opener(communicator, store, timeout_s)) is not None:
+            if communicator.rank == 0:
+                said = RankLogger(communicator.job.rank, communicator.name)
+                said.info("%s=%s is asked first about every call that adds", setting, asked)
             yield adder

@@ -154,3 +154,16 @@ def test_ranks_that_see_hosts_differently_find_out(monkeypatch: pytest.MonkeyPat
             return raised.value
 
         assert any(isinstance(error, errors.MismatchError) for error in world.each(world.open(), one))
+
+
+def test_the_log_says_what_was_chosen_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    """Once per collective and algorithm, on the group's first rank."""
+    caplog.set_level("INFO", "dlcp")
+    with World(3) as world:
+        groups = world.open()
+        for _ in range(2):
+            run(world, groups)
+    said = [line for line in caplog.messages if " goes by " in line]
+    assert said == sorted(set(said), key=said.index)
+    assert all(line.startswith("rank 0, group ") for line in said)
+    assert any("all_reduce" in line and "3 ranks on 1 host" in line for line in said), said
