@@ -40,7 +40,7 @@ class Graph:
         self.layouts = (
             [layout(collective, self.world_size, rank, root, parts) for rank in range(self.world_size)]
             if hub is None
-            else layouts(hub)
+            else layouts(hub, collective)
         )
         if len(self.layouts) != self.world_size:
             raise ScheduleError(f"there are {self.world_size} schedules; accepted: {len(self.layouts)}")

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import RankSchedule, Send
+from dlcp.transport.schedule import Combine, RankSchedule, Send
 from dlcp.transport.schedule.checker import ScheduleError, check, cost
 from dlcp.transport.schedule.hub import (
     KEY_BYTES,
     KEYS_MAX,
     Hub,
     all_reduce,
+    coded_all_reduce,
     crossing_bytes,
     hub_of,
     key_count,
@@ -49,6 +50,29 @@ def schedules_of(hub: Hub) -> list[RankSchedule]:
 def test_every_hub_is_right() -> None:
     for hub in hubs():
         check(schedules_of(hub), "all_reduce", hub=hub)
+
+
+def test_every_hub_of_one_rack_is_right_for_coded_values() -> None:
+    for hub in hubs():
+        if hub.rack_count == 1:
+            check(
+                [coded_all_reduce(rank, hub) for rank in range(hub.world_size)], "coded_all_reduce", hub=hub
+            )
+        else:
+            with pytest.raises(ArgumentError, match="racks; accepted for coded values: one"):
+                coded_all_reduce(0, hub)
+
+
+def test_a_core_that_sends_a_code_before_the_sum_is_complete_is_found() -> None:
+    hub = hub_of((0, 0, 0), 1, (64,))
+    schedules = [coded_all_reduce(rank, hub) for rank in range(hub.world_size)]
+    core = schedules[3]
+    receives, combine, sends = core.operations[:3], core.operations[3], core.operations[4:]
+    assert isinstance(combine, Combine)
+    short = combine._replace(operands=combine.operands[:2])
+    schedules[3] = replace(core, operations=(*receives, short, *sends))
+    with pytest.raises(ScheduleError, match="is final but lacks the contribution of rank 2"):
+        check(schedules, "coded_all_reduce", hub=hub)
 
 
 def test_a_contribution_left_out_is_found() -> None:
