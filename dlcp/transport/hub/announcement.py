@@ -9,7 +9,7 @@
     traffic class         u8      of the replies
     weights               u32     which weights of the group: load, step, fetch
     step                  u64     of the optimizer, the first being 1: step
-    rule                  44      rule.py: load, step
+    rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
     reserved              7       0
 
@@ -24,6 +24,8 @@ from typing import NamedTuple, Self
 
 from dlcp import _native
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
+from dlcp.transport.hub.buffer import Buffer
+from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
@@ -46,6 +48,8 @@ class Kind(IntEnum):
     """Its sum is the gradient of weights that were loaded: an optimizer's step is made, and the weights come back."""
     FETCH = 4
     """What was loaded, or has become of it, comes back. The buffers are zeros."""
+    CODED = 5
+    """Its sum comes back, coded; bytes are those of the codes."""
 
 
 class Announcement(NamedTuple):
@@ -63,6 +67,12 @@ class Announcement(NamedTuple):
     step: int = 0
     rule: Rule | None = None
     part: int = 0
+    coded: CodedTerms | None = None
+
+    @property
+    def buffer(self) -> Buffer:
+        """What is reduced."""
+        return Buffer(self.nbytes, self.type, None if self.coded is None else self.coded.codec)
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -77,7 +87,7 @@ class Announcement(NamedTuple):
             self.traffic_class,
             self.weights,
             self.step,
-            _NO_RULE if self.rule is None else self.rule.pack(),
+            _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
         )
 
@@ -89,6 +99,7 @@ class Announcement(NamedTuple):
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
+        is_coded = kind == Kind.CODED
         said = cls(
             sequence,
             nbytes,
@@ -100,8 +111,9 @@ class Announcement(NamedTuple):
             Kind(kind),
             weights,
             step,
-            Rule.read(rule),
+            None if is_coded else Rule.read(rule),
             part,
+            CodedTerms.read(rule) if is_coded else None,
         )
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")

@@ -1,4 +1,4 @@
-"""A worker's end of a group with a hub: it announces each all-reduce to its rack's hub, and starts it.
+"""A worker's end of a group with a hub: it announces each collective to its rack's hub, and starts it.
 
 The group has members that are no ranks of the job, the hubs' cores. It fails as any group does, and the communicator
 beside which it stands fails with it. Its collectives have the communicator's numbers.
@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dlcp import _native, errors
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords
-from dlcp.transport.calls import Calls
+from dlcp.transport.calls import Calls, sizes_of
+from dlcp.transport.coded import CodedRules, codec_traits
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.hub.announcement import Kind
+from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.client import Opened
-from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, core_loads
+from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
+from dlcp.transport.hub.plan import (
+    HubPlan,
+    HubPlanner,
+    core_bytes_max,
+    core_loads,
+    kept_loads,
+)
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.local_memory import scale
 from dlcp.transport.membership import Membership
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
-from dlcp.transport.span import Span
+from dlcp.transport.span import Span, overlap_of
 from dlcp.transport.store import Store, wait_for
 from dlcp.transport.work import Work
 
@@ -34,6 +45,16 @@ if TYPE_CHECKING:
 ANNOUNCEMENT_TAG = 0
 # Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
 _ANNOUNCING = CallOptions(traffic_class=TRAFFIC_CLASS_MAX)
+
+
+class _Weights(NamedTuple):
+    """Weights at the hub."""
+
+    states: int
+    loads: list[int]
+    """Bytes of weights and states at each core."""
+    needed: int
+    """Bytes that a collective of their size needs at a core."""
 
 
 class HubGroup(Membership):
@@ -59,9 +80,10 @@ class HubGroup(Membership):
         )
         self._hub_planner = planner
         self._shape = opened.shape
-        # Per number of weights how many states they have, what each core keeps of both, bytes, and what a collective of
-        # their size needs there.
-        self._kept: dict[int, tuple[int, list[int], int]] = {}
+        self._kept: dict[int, _Weights] = {}
+        # Per number of what is kept of coded sums the bytes of it at each core, and numbers to forget.
+        self._residuals: dict[int, list[int]] = {}
+        self._forgotten: deque[int] = deque()
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
@@ -85,12 +107,78 @@ class HubGroup(Membership):
         assert isinstance(plan, HubPlan)
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
-        if self._kept:
-            beside = core_bytes_max(self._shape, data[1], plan.type)
-            self._hub_planner.check_memory(f"{plan.words} beside weights", _busiest(self._kept) + beside)
+        if self._kept or self._residuals:
+            self._check_beside(plan.words, Buffer(data[1], plan.type), self._kept)
         if factor is not None:
             scale(data, data, dtype, factor)
-        return self._begin(plan, data, options)
+        return self._begin(plan, None, data, options)
+
+    # ---- coded values ----
+
+    def takes_coded(self, nbytes: int) -> bool:
+        """Whether coded sums of so many bytes of float32 values go over the hub. The same on all ranks."""
+        return max(self._shape.racks) == 0 and nbytes >= self.job.settings.hub_bytes_min
+
+    def coded_all_reduce(
+        self,
+        outputs: Sequence[Span],
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """As Communicator.coded_all_reduce, whose number `how` brings; `coded.kept` says what the hub keeps.
+
+        `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
+        """
+        sizes = sizes_of(self._calls.parts(inputs, "inputs"))
+        plan = self._plan(None, agree, self._calls.coded_all_reduce, sizes, coded.codec, op)
+        assert isinstance(plan, HubPlan)
+        if sizes_of(outputs) != sizes:
+            raise errors.ArgumentError(
+                f"outputs have {sizes_of(outputs)} bytes; accepted: {sizes}, as the inputs"
+            )
+        memory = [
+            _in_keys(name, parts, plan.sizes) for name, parts in (("inputs", inputs), ("outputs", outputs))
+        ]
+        if overlap_of([Span(each[0].address, sum(sizes)) for each in memory]):
+            raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
+        options = self._numbered(plan, self._options(dict(how)))
+        assert options.sequence is not None
+        codec, kept = codec_traits(coded.codec).codec, coded.kept
+        buffer, terms = Buffer(sum(sizes), plan.type, codec), CodedTerms(codec)
+        if kept is not None:
+            assert self.number is not None
+            terms = kept.terms(codec, self.number, options.sequence, coded.factor)
+            residuals = self._residuals | {terms.kept: kept_loads(self._shape, buffer)}
+            self._check_beside(plan.words, buffer, self._kept, residuals)
+            self._residuals = residuals
+        elif self._kept or self._residuals:
+            self._check_beside(plan.words, buffer, self._kept)
+        if self._forgotten:
+            terms = terms._replace(forgotten=self._forgotten.popleft())
+        plan = self._hub_planner.as_coded(plan, terms)
+        return self._begin(plan, memory[0], memory[1], options, CodedRules(coded.codec))
+
+    def forget(self, kept: KeptAtHub) -> None:
+        """Has the hub let go of what it keeps, with the next coded sum. Of another group: nothing."""
+        if kept.place == self.number and self._residuals.pop(kept.number, None) is not None:
+            self._forgotten.append(kept.number)
+        kept.place = 0
+
+    def _check_beside(
+        self,
+        words: str,
+        buffer: Buffer,
+        kept: Mapping[int, _Weights],
+        residuals: Mapping[int, list[int]] | None = None,
+    ) -> None:
+        """Raises HubError: no core has the memory for a collective beside what it keeps."""
+        held = _busiest(kept, self._residuals if residuals is None else residuals)
+        self._hub_planner.check_memory(
+            f"{words} beside what the hub keeps", held + core_bytes_max(self._shape, buffer)
+        )
 
     # ---- weights at the hub ----
 
@@ -109,19 +197,19 @@ class HubGroup(Membership):
         hub has not the memory for them; ArgumentError: no such part.
         """
         plan = self._weights_plan(data, Reduction.MAX)
-        loads = core_loads(self._shape, data[1], DataType.f32)
+        buffer = Buffer(data[1], DataType.f32)
         if part:
             self._check_part(weights, part)
         kept = dict(self._kept)
-        needed = core_bytes_max(self._shape, data[1], DataType.f32)
-        kept[weights] = rule.states, [load * (1 + rule.states) for load in loads], needed
+        loads = [load * (1 + rule.states) for load in core_loads(self._shape, buffer)]
+        kept[weights] = _Weights(rule.states, loads, core_bytes_max(self._shape, buffer))
         self._hub_planner.check_memory(
             f"load of weights {weights}, {data[1]} bytes",
-            _busiest(kept) + max(needed for _, _, needed in kept.values()),
+            _busiest(kept, self._residuals) + max(each.needed for each in kept.values()),
         )
         self._kept = kept
         named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def step(
         self, weights: int, data: Span, rule: Rule, step: int, *, average: bool, how: CollectiveKeywords
@@ -134,7 +222,7 @@ class HubGroup(Membership):
         self.check_rule(weights, rule)
         plan = self._weights_plan(data, Reduction.AVG if average else Reduction.SUM)
         named = self._hub_planner.as_kind(plan, Kind.STEP, weights, step=step, rule=rule)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def check_rule(self, weights: int, rule: Rule) -> None:
         """Raises ArgumentError: what `step` would, of weights that are not there and of hyperparameters."""
@@ -143,7 +231,7 @@ class HubGroup(Membership):
             found = rule.states
         except ValueError as error:
             raise errors.ArgumentError(str(error)) from None
-        if (states := self._kept[weights][0]) != found:
+        if (states := self._kept[weights].states) != found:
             raise errors.ArgumentError(f"{rule} has {found} arrays of state; accepted: {states}, as loaded")
 
     def fetch(self, weights: int, data: Span, how: CollectiveKeywords, *, part: int) -> Work:
@@ -154,7 +242,7 @@ class HubGroup(Membership):
         plan = self._weights_plan(data, Reduction.SUM)
         self._check_part(weights, part)
         named = self._hub_planner.as_kind(plan, Kind.FETCH, weights, part=part)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def _weights_plan(self, data: Span, op: Reduction) -> HubPlan:
         plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, op, False)
@@ -164,20 +252,32 @@ class HubGroup(Membership):
     def _check_part(self, weights: int, part: int) -> None:
         if weights not in self._kept:
             raise errors.ArgumentError(f"weights {weights} are not loaded; accepted: {sorted(self._kept)}")
-        if part > (states := self._kept[weights][0]):
+        if part > (states := self._kept[weights].states):
             raise errors.ArgumentError(
                 f"part is {part}; accepted: 0 to {states}, the states of weights {weights}"
             )
 
     # ---- helpers ----
 
-    def _begin(self, plan: HubPlan, data: Span, options: CallOptions) -> Work:
-        self._check_open(plan.words, plan.operation)
-        if options.sequence is None:
-            options = options._replace(sequence=self._beside.reserve(1))
+    def _begin(
+        self,
+        plan: HubPlan,
+        inputs: list[Span] | None,
+        outputs: Span | list[Span],
+        options: CallOptions,
+        coded: CodedRules | None = None,
+    ) -> Work:
+        options = self._numbered(plan, options)
         assert options.sequence is not None
         self._announce(plan, options.sequence, options.traffic_class)
-        return self._start(plan, None, data, options)
+        return self._start(plan, inputs, outputs, options, coded=coded)
+
+    def _numbered(self, plan: HubPlan, options: CallOptions) -> CallOptions:
+        """With a number, the next one if there is none. Raises if the group is closed or has failed."""
+        self._check_open(plan.words, plan.operation)
+        if options.sequence is None:
+            return options._replace(sequence=self._beside.reserve(1))
+        return options
 
     def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
         said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class).pack()
@@ -207,10 +307,23 @@ class HubGroup(Membership):
         return error
 
 
-def _busiest(kept: Mapping[int, tuple[int, list[int], int]]) -> int:
-    """What the core with most of the weights keeps, bytes."""
-    cores: Iterable[tuple[int, ...]] = zip(*(keeps for _, keeps, _ in kept.values()), strict=True)
-    return max(map(sum, cores))
+def _busiest(kept: Mapping[int, _Weights], residuals: Mapping[int, list[int]]) -> int:
+    """What the core with most of the weights, and of what coded sums left, keeps, bytes."""
+    loads = [*(each.loads for each in kept.values()), *residuals.values()]
+    return max(map(sum, zip(*loads, strict=True)), default=0)
+
+
+def _in_keys(name: str, parts: Sequence[Span], sizes: Sequence[int]) -> list[Span]:
+    """The keys of memory. Raises ArgumentError: its parts do not follow one another."""
+    at = parts[0].address
+    for part in parts:
+        if part.address != at and part.nbytes:
+            raise errors.ArgumentError(
+                f"{name} lie apart; accepted over a hub: parts that follow one another in memory"
+            )
+        at = part.address + part.nbytes
+    begins = accumulate(sizes, initial=parts[0].address)
+    return [Span(begin, nbytes) for begin, nbytes in zip(begins, sizes, strict=False)]
 
 
 def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:
