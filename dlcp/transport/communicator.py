@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from dlcp import errors
 from dlcp.checks import refusal
+from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CollectiveKeywords, MessageKeywords
 from dlcp.transport.calls import check_span, sizes_of
+from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.lossy_reductions import LossyReductions
@@ -97,6 +99,37 @@ class Communicator(LossyReductions):
         if how.get("timeout_s") is None:
             how["timeout_s"] = self.timeout_s
         return hub_group.all_reduce(data, dtype, op, factor, agree, how)
+
+    def coded_all_reduce(
+        self,
+        outputs: Sequence[Span],
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction = Reduction.SUM,
+        *,
+        loss: LossRules | None = None,
+        agree: str = "",
+        **how: Unpack[CollectiveKeywords],
+    ) -> Work:
+        """As LossyReductions.coded_all_reduce; over the hub if takes_coded() and the ranks keep no residual themselves.
+
+        There parts follow one another in memory, nothing is lost, and `coded.kept` is what the hub keeps.
+        """
+        groups = sum(sizes_of(self._calls.parts(inputs, "inputs"))) // codec_traits(coded.codec).group_bytes
+        if loss is not None or coded.before is not None or not self.takes_coded(groups):
+            return super().coded_all_reduce(outputs, inputs, coded, op, loss=loss, agree=agree, **how)
+        assert self._hub_group is not None
+        self._check_open("coded_all_reduce", "coded_all_reduce")
+        if how.get("sequence") is None:
+            how["sequence"] = self._take(1)
+        if how.get("timeout_s") is None:
+            how["timeout_s"] = self.timeout_s
+        return self._hub_group.coded_all_reduce(outputs, inputs, coded, op, agree, how)
+
+    def takes_coded(self, groups: int) -> bool:
+        """Whether a hub makes coded sums of so many groups, and keeps what their codes leave. The same on all ranks."""
+        hub = self._hub_group
+        return hub is not None and groups > 0 and hub.takes_coded(groups * GROUP_VALUES * 4)
 
     # ---- over a hub ----
 
