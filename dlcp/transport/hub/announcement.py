@@ -11,7 +11,8 @@
     step                  u64     of the optimizer, the first being 1: step
     rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
-    reserved              7       0
+    forgotten             u32     what coded sums left under this number the hub may let go of; 0: nothing
+    reserved              3       0
 
 Numbers are little-endian.
 """
@@ -29,7 +30,7 @@ from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB7x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sBI3x")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -68,6 +69,7 @@ class Announcement(NamedTuple):
     rule: Rule | None = None
     part: int = 0
     coded: CodedTerms | None = None
+    forgotten: int = 0
 
     @property
     def buffer(self) -> Buffer:
@@ -89,13 +91,28 @@ class Announcement(NamedTuple):
             self.step,
             _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
+            self.forgotten,
         )
 
     @classmethod
     def read(cls, content: bytes) -> Self:
         """From a message. Raises ValueError: it is none that this version knows."""
         fields = _LAYOUT.unpack(content)
-        sequence, nbytes, signature, average_over, type_, op, kind, class_, weights, step, rule, part = fields
+        (
+            sequence,
+            nbytes,
+            signature,
+            average_over,
+            type_,
+            op,
+            kind,
+            class_,
+            weights,
+            step,
+            rule,
+            part,
+            *rest,
+        ) = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
@@ -114,6 +131,7 @@ class Announcement(NamedTuple):
             None if is_coded else Rule.read(rule),
             part,
             CodedTerms.read(rule) if is_coded else None,
+            *rest,
         )
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")

@@ -4,9 +4,8 @@
     before      u8     which of two arrays at the hub has what is kept, 1 or 2; 0: nothing is kept yet
     reserved    2      0
     kept        u32    the number under which the hub keeps what the sums' codes leave; 0: it keeps nothing
-    forgotten   u32    a number of which the hub may forget all; 0: none
     factor      f32    of what is kept, in the unit of this sum
-    reserved    28     0
+    reserved    32     0
 
 What a code leaves goes into the other array, so a step that the optimizer skips leaves what was kept before it. The
 core that owns a key has its part of both arrays: no rank could have them, since no rank sees a sum that is not coded.
@@ -19,7 +18,7 @@ from typing import NamedTuple, Self
 
 from dlcp import _native
 
-LAYOUT = struct.Struct("<BB2xIIf28x")
+LAYOUT = struct.Struct("<BB2xIf32x")
 _CODECS = tuple(_native.Codec)
 NUMBERS = (1 << 31) - 1
 """How many numbers there are."""
@@ -31,7 +30,6 @@ class CodedTerms(NamedTuple):
     codec: _native.Codec
     kept: int = 0
     before: int = 0
-    forgotten: int = 0
     factor: float = 1.0
 
     @property
@@ -41,15 +39,15 @@ class CodedTerms(NamedTuple):
 
     def pack(self) -> bytes:
         """As it travels."""
-        return LAYOUT.pack(_CODECS.index(self.codec), self.before, self.kept, self.forgotten, self.factor)
+        return LAYOUT.pack(_CODECS.index(self.codec), self.before, self.kept, self.factor)
 
     @classmethod
     def read(cls, content: bytes) -> Self:
         """From an announcement. Raises ValueError: no such codec or array."""
-        codec, before, kept, forgotten, factor = LAYOUT.unpack(content)
-        if codec >= len(_CODECS) or before > 2 or max(kept, forgotten) > NUMBERS:
-            raise ValueError(f"codec {codec}, array {before}, numbers {kept} and {forgotten}")
-        return cls(_CODECS[codec], kept, before, forgotten, factor)
+        codec, before, kept, factor = LAYOUT.unpack(content)
+        if codec >= len(_CODECS) or before > 2:
+            raise ValueError(f"codec {codec}, array {before}")
+        return cls(_CODECS[codec], kept, before, factor)
 
 
 class KeptAtHub:
@@ -71,7 +69,7 @@ class KeptAtHub:
         """Of the sum with this number among the collectives of the group `place`, which is the same on all workers."""
         if self.place != place:
             self.number, self.place, self.before = sequence % NUMBERS + 1, place, 0
-        terms = CodedTerms(codec, self.number, self.before, 0, factor)
+        terms = CodedTerms(codec, self.number, self.before, factor)
         self._after = terms.after
         return terms
 

@@ -81,7 +81,8 @@ class HubGroup(Membership):
         self._hub_planner = planner
         self._shape = opened.shape
         self._kept: dict[int, _Weights] = {}
-        # Per number of what is kept of coded sums the bytes of it at each core, and numbers to forget.
+        # Per number of what is kept of coded sums the bytes of it at each core; and numbers to forget. Whoever kept it
+        # may let it go on any thread.
         self._residuals: dict[int, list[int]] = {}
         self._forgotten: deque[int] = deque()
         self._weights = 0
@@ -108,7 +109,7 @@ class HubGroup(Membership):
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
         if self._kept or self._residuals:
-            self._check_beside(plan.words, Buffer(data[1], plan.type), self._kept)
+            self._check_beside(plan.words, Buffer(data[1], plan.type))
         if factor is not None:
             scale(data, data, dtype, factor)
         return self._begin(plan, None, data, options)
@@ -151,31 +152,25 @@ class HubGroup(Membership):
         if kept is not None:
             assert self.number is not None
             terms = kept.terms(codec, self.number, options.sequence, coded.factor)
-            residuals = self._residuals | {terms.kept: kept_loads(self._shape, buffer)}
-            self._check_beside(plan.words, buffer, self._kept, residuals)
-            self._residuals = residuals
+            loads = kept_loads(self._shape, buffer)
+            self._check_beside(plan.words, buffer, {terms.kept: loads})
+            self._residuals[terms.kept] = loads
         elif self._kept or self._residuals:
-            self._check_beside(plan.words, buffer, self._kept)
-        if self._forgotten:
-            terms = terms._replace(forgotten=self._forgotten.popleft())
+            self._check_beside(plan.words, buffer)
         plan = self._hub_planner.as_coded(plan, terms)
         return self._begin(plan, memory[0], memory[1], options, CodedRules(coded.codec))
 
     def forget(self, kept: KeptAtHub) -> None:
-        """Has the hub let go of what it keeps, with the next coded sum. Of another group: nothing."""
+        """Has the hub let go of what it keeps, with the next collective. Of another group: nothing."""
         if kept.place == self.number and self._residuals.pop(kept.number, None) is not None:
             self._forgotten.append(kept.number)
         kept.place = 0
 
     def _check_beside(
-        self,
-        words: str,
-        buffer: Buffer,
-        kept: Mapping[int, _Weights],
-        residuals: Mapping[int, list[int]] | None = None,
+        self, words: str, buffer: Buffer, residuals: dict[int, list[int]] | None = None
     ) -> None:
-        """Raises HubError: no core has the memory for a collective beside what it keeps."""
-        held = _busiest(kept, self._residuals if residuals is None else residuals)
+        """Raises HubError: no core has the memory for a collective beside what it keeps, with these `residuals`."""
+        held = _busiest(self._kept, self._residuals.copy() | (residuals or {}))
         self._hub_planner.check_memory(
             f"{words} beside what the hub keeps", held + core_bytes_max(self._shape, buffer)
         )
@@ -205,7 +200,7 @@ class HubGroup(Membership):
         kept[weights] = _Weights(rule.states, loads, core_bytes_max(self._shape, buffer))
         self._hub_planner.check_memory(
             f"load of weights {weights}, {data[1]} bytes",
-            _busiest(kept, self._residuals) + max(each.needed for each in kept.values()),
+            _busiest(kept, self._residuals.copy()) + max(each.needed for each in kept.values()),
         )
         self._kept = kept
         named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
@@ -280,8 +275,10 @@ class HubGroup(Membership):
         return options
 
     def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
-        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class).pack()
-        content = np.frombuffer(bytearray(said), np.uint8)
+        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class)
+        if self._forgotten:
+            said = said._replace(forgotten=self._forgotten.popleft())
+        content = np.frombuffer(bytearray(said.pack()), np.uint8)
         assert self.number is not None
         for core in self._listeners:
             # Short enough to leave from a copy.

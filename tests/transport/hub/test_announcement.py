@@ -11,6 +11,7 @@ from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
 from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import Rule
 
+NUMBERS = st.integers(0, 2**31 - 1)
 FLOATS = st.floats(allow_nan=False)
 RULES = st.builds(Rule, st.integers(1, 255), st.integers(0, 255), st.tuples(*[FLOATS] * 5))
 COUNTS = (
@@ -28,6 +29,7 @@ PLAIN = st.builds(
     st.none(),
     st.just(0),
     st.none(),
+    NUMBERS,
 )
 WITH_RULE = st.builds(
     Announcement,
@@ -39,11 +41,11 @@ WITH_RULE = st.builds(
     RULES,
     st.integers(0, 3),
     st.none(),
+    NUMBERS,
 )
-NUMBERS = st.integers(0, 2**31 - 1)
 TERMS = st.builds(
     CodedTerms,
-    *(st.sampled_from(list(_native.Codec)), NUMBERS, st.integers(0, 2), NUMBERS),
+    *(st.sampled_from(list(_native.Codec)), NUMBERS, st.integers(0, 2)),
     st.floats(allow_nan=False, width=32),
 )
 CODED = st.builds(lambda said, terms: said._replace(kind=Kind.CODED, coded=terms), PLAIN, TERMS)
