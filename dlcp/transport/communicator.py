@@ -119,11 +119,7 @@ class Communicator(LossyReductions):
         if loss is not None or coded.before is not None or not self.takes_coded(groups):
             return super().coded_all_reduce(outputs, inputs, coded, op, loss=loss, agree=agree, **how)
         assert self._hub_group is not None
-        self._check_open("coded_all_reduce", "coded_all_reduce")
-        if how.get("sequence") is None:
-            how["sequence"] = self._take(1)
-        if how.get("timeout_s") is None:
-            how["timeout_s"] = self.timeout_s
+        how = self._beside_hub("coded_all_reduce", how)
         return self._hub_group.coded_all_reduce(outputs, inputs, coded, op, agree, how)
 
     def takes_coded(self, groups: int) -> bool:
@@ -132,6 +128,13 @@ class Communicator(LossyReductions):
         return hub is not None and groups > 0 and hub.takes_coded(groups * GROUP_VALUES * 4)
 
     # ---- over a hub ----
+
+    def _beside_hub(self, operation: str, how: CollectiveKeywords) -> CollectiveKeywords:
+        """Keywords for the hub's group, whose collectives have this group's numbers and time."""
+        self._check_open(operation, operation)
+        if how.get("timeout_s") is None:
+            how["timeout_s"] = self.timeout_s
+        return how
 
     def join_hub(self, store: Store, timeout_s: float) -> None:
         """Has all-reduces of at least hub_bytes_min go over the hub from now on. All members call it, once.
@@ -222,6 +225,11 @@ class Communicator(LossyReductions):
         calls = self._calls
         parts = calls.parts(inputs, "inputs")
         sizes = sizes_of(parts)
+        hub = self._hub_group
+        if algorithm is None and hub is not None and hub.takes_scattered(sizes):
+            return hub.reduce_scatter(
+                output, parts, dtype, op, factor, agree, self._beside_hub("reduce_scatter", how)
+            )
         plan = self._plan(
             algorithm, agree, calls.reduce_scatter, sizes, output[1], dtype, op, factor is not None
         )

@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """What was loaded, or has become of it, comes back. The buffers are zeros."""
     CODED = 5
     """Its sum comes back, coded; bytes are those of the codes."""
+    REDUCE_SCATTER = 6
+    """Each worker gets its part of the reduction; bytes are those of all parts."""
 
 
 class Announcement(NamedTuple):
@@ -74,7 +76,8 @@ class Announcement(NamedTuple):
     @property
     def buffer(self) -> Buffer:
         """What is reduced."""
-        return Buffer(self.nbytes, self.type, None if self.coded is None else self.coded.codec)
+        codec = None if self.coded is None else self.coded.codec
+        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER)
 
     def pack(self) -> bytes:
         """As it travels."""

@@ -16,6 +16,8 @@ class Buffer(NamedTuple):
     type: _native.DataType
     codec: _native.Codec | None = None
     """Of coded values; None: elements of the type."""
+    scattered: bool = False
+    """Each worker gets an equal part of the sum, in the order of ranks; False: all of it."""
 
     @property
     def group_bytes(self) -> int:

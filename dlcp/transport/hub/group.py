@@ -32,9 +32,9 @@ from dlcp.transport.hub.plan import (
     kept_loads,
 )
 from dlcp.transport.hub.rule import Rule
-from dlcp.transport.local_memory import scale
+from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.membership import Membership
-from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
+from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span, overlap_of
 from dlcp.transport.store import Store, wait_for
 from dlcp.transport.work import Work
@@ -114,11 +114,45 @@ class HubGroup(Membership):
             scale(data, data, dtype, factor)
         return self._begin(plan, None, data, options)
 
+    def takes_scattered(self, sizes: Sequence[int]) -> bool:
+        """Whether a reduce-scatter of such parts goes over the hub. The same on all ranks."""
+        nbytes = sum(sizes)
+        return self._has_one_rack(nbytes) and nbytes > 0 and len(set(sizes)) == 1
+
+    def reduce_scatter(
+        self,
+        output: Span,
+        parts: Sequence[Span],
+        dtype: DataType,
+        op: Reduction,
+        factor: float | None,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """As Communicator.reduce_scatter, of equal parts. Raises HubError: the hub has no memory for it."""
+        call, sizes = self._calls.reduce_scatter, sizes_of(parts)
+        plan = self._plan(None, agree, call, sizes, output[1], dtype, op, factor is not None)
+        assert isinstance(plan, HubPlan)
+        self._check_open(plan.words, plan.operation)
+        if self._kept or self._residuals:
+            self._check_beside(plan.words, Buffer(sum(sizes), plan.type, scattered=True))
+        if factor is not None:
+            given, parts = parts, [temporary(size, how) for size in sizes]
+            for scaled, part in zip(parts, given, strict=True):
+                scale(scaled, part, dtype, factor)
+        keys = len(plan.sizes) // len(parts)
+        inputs = [key for part in parts for key in even_parts(part, keys, dtype)]
+        return self._begin(plan, inputs, even_parts(output, keys, dtype), self._options(dict(how)))
+
+    def _has_one_rack(self, nbytes: int) -> bool:
+        """Whether there is one rack, and a buffer is long enough for a hub."""
+        return max(self._shape.racks) == 0 and nbytes >= self.job.settings.hub_bytes_min
+
     # ---- coded values ----
 
     def takes_coded(self, nbytes: int) -> bool:
         """Whether coded sums of so many bytes of float32 values go over the hub. The same on all ranks."""
-        return max(self._shape.racks) == 0 and nbytes >= self.job.settings.hub_bytes_min
+        return self._has_one_rack(nbytes)
 
     def coded_all_reduce(
         self,

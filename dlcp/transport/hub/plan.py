@@ -1,4 +1,4 @@
-"""The plan of an all-reduce over a hub: what a worker and a core both derive from sizes alone.
+"""The plan of a collective over a hub: what a worker and a core both derive from sizes alone.
 
 Keys are the even parts of the buffer, so a worker's memory needs no list of them; a core keeps those that it owns in
 memory of its own. Of coded values a key is whole groups, the same ones whatever the codec: what a core keeps of a key's
@@ -29,6 +29,7 @@ from dlcp.transport.schedule.hub import (
     coded_all_reduce,
     hub_of,
     key_count,
+    reduce_scatter,
 )
 from dlcp.transport.schedule_memory import compile_schedule
 from dlcp.transport.signature import signature_of
@@ -55,7 +56,7 @@ KEY_GROUPS = 512
 
 
 class KeyPlan(NamedTuple):
-    """What one rank of the group does with a buffer of some size and type."""
+    """What one rank of the group does with a buffer."""
 
     schedule: _native.Schedule
     peers: tuple[int, ...]
@@ -73,6 +74,15 @@ class KeyPlan(NamedTuple):
 def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     """Who owns which key, and how long the keys are."""
     shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
+    if buffer.scattered:
+        part, rest = divmod(buffer.nbytes, shape.workers)
+        if rest:
+            raise ValueError(f"{buffer.nbytes} bytes are no equal parts of {shape.workers} workers")
+        keys = min(key_count(part, shape.cores), max(1, shape.cores * KEYS_MAX // shape.workers))
+        parts = _native.part_bytes(part, keys, buffer.type)
+        sizes = tuple(map(shared.setdefault, parts, parts)) * shape.workers
+        wanted_by = tuple(worker for worker in range(shape.workers) for _ in range(keys))
+        return hub_of(shape.racks, shape.cores, sizes, wanted_by), sizes
     if buffer.codec is None:
         parts = _native.part_bytes(buffer.nbytes, key_count(buffer.nbytes, shape.cores), buffer.type)
         sizes = tuple(map(shared.setdefault, parts, parts))
@@ -92,6 +102,7 @@ def key_plan(shape: Shape, rank: int, buffer: Buffer) -> KeyPlan:
     """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer."""
     hub, sizes = _packed(shape, buffer)
     write = all_reduce if buffer.codec is None else coded_all_reduce
+    write = reduce_scatter if buffer.scattered else write
     compiled = compile_schedule(write(rank, hub), hub.world_size, rank)
     own = sizes if rank < hub.workers else tuple(sizes[key] for key in hub.keys_of(rank))
     return KeyPlan(compiled, tuple(compiled.peers), own)
@@ -156,10 +167,11 @@ class HubPlanner(Planner):
         self._memory_bytes = memory_bytes
 
     def plan(self, call: Call, algorithm: str | None) -> HubPlan:
-        """A plan of an all-reduce. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
+        """A plan. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
         del algorithm
         type_ = call.arithmetic.type
-        buffer = Buffer(call.nbytes, type_, call.codec)
+        scattered = call.operation == "reduce_scatter"
+        buffer = Buffer(call.nbytes, type_, call.codec, scattered)
         self.check_memory(call.words, core_bytes_max(self._shape, buffer))
         plan = key_plan(self._shape, self._rank, buffer)
         terms = f"{call.terms} hub {self._shape}"
@@ -173,7 +185,13 @@ class HubPlanner(Planner):
             "hub",
             None,
             None,
-            Recorded(call.operation, call.nbytes, call.nbytes, type_, None),
+            Recorded(
+                call.operation,
+                call.nbytes,
+                call.nbytes // self._shape.workers if scattered else call.nbytes,
+                type_,
+                None,
+            ),
             0,
             len(plan.sizes),
             ELEMENT_BYTES[type_],
@@ -182,7 +200,14 @@ class HubPlanner(Planner):
             arithmetic=call.arithmetic,
             terms=terms,
             announcement=Announcement(
-                0, call.nbytes, signature, call.arithmetic.average_over, 0, type_, call.arithmetic.op
+                0,
+                call.nbytes,
+                signature,
+                call.arithmetic.average_over,
+                0,
+                type_,
+                call.arithmetic.op,
+                Kind.REDUCE_SCATTER if scattered else Kind.ALL_REDUCE,
             ),
         )
 
