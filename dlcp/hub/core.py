@@ -22,9 +22,9 @@ from functools import partial
 
 from dlcp import errors
 from dlcp.hub.core_group import CoreGroup
-from dlcp.transport.element import DataType
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.plan import KeyPlan, Shape, core_bytes, key_plan
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.settings import Settings
@@ -69,7 +69,7 @@ class Core:
         self._used_bytes = 0
         self._kept_bytes = 0
         self._held_bytes = 0
-        self._plans: OrderedDict[tuple[Shape, int, int, DataType], KeyPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[Shape, int, Buffer], KeyPlan] = OrderedDict()
         self._plans_bytes = 0
         self.waiting_max = settings.max_messages_per_peer
         """How many announcements may wait, here and at a group for its other workers."""
@@ -92,7 +92,7 @@ class Core:
 
     def start(self, group: CoreGroup, said: Announcement) -> None:
         """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it, or too many wait."""
-        nbytes = core_bytes(group.shape, group.rack, self._plan(group, said).sizes)
+        nbytes = core_bytes(group.shape, group.rack, said.buffer, self._plan(group, said).sizes)
         if nbytes > self.memory_bytes:
             raise ValueError(f"{said.nbytes} bytes need {nbytes} at a core, which has {self.memory_bytes}")
         with self._lock:
@@ -103,7 +103,7 @@ class Core:
 
     def _plan(self, group: CoreGroup, said: Announcement) -> KeyPlan:
         """What this core does with such a buffer."""
-        key = group.shape, group.rank, said.nbytes, said.type
+        key = group.shape, group.rank, said.buffer
         with self._lock:
             if (plan := self._plans.get(key)) is not None:
                 self._plans.move_to_end(key)
@@ -124,10 +124,10 @@ class Core:
             self._starting = True
         while (first := self._next()) is not None:
             if (room := self.memory_bytes - self._held_bytes) < first.nbytes:
-                # Nothing else is under way: weights have the rest, and keep it.
+                # Nothing else is under way: what stays here has the rest, and keeps it.
                 first.group.abort(
                     f"{first.said.kind.name} of {first.said.nbytes} bytes needs {first.nbytes} at a core, which has"
-                    f" {room} beside weights"
+                    f" {room} beside what it keeps"
                 )
                 self._over(first.nbytes)
                 continue
@@ -166,7 +166,7 @@ class Core:
             return True
 
     def hold(self, nbytes: int) -> bool:
-        """Counts weights and their state, or less of them (negative). False: there would be too much."""
+        """Counts what stays here from step to step, or less of it (negative). False: there would be too much."""
         with self._lock:
             if nbytes > 0 and self._held_bytes + nbytes > self.memory_bytes:
                 return False

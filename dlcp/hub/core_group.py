@@ -1,7 +1,8 @@
 """One core's end of a group: runs its part of each collective, on memory of its own.
 
 Between the sum and the reply an optimizer may work on weights that stay here (native/collective/update.cpp): then the
-weights come back in place of the sum.
+weights come back in place of the sum. A sum of coded values is coded once here (native/collective/coded.cpp), and what
+its code leaves stays for the next of its row.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlcp import _native
-from dlcp.hub.memory import Memory, Weights
+from dlcp.hub.memory import Memory, Residual, Weights
 from dlcp.transport.call_options import CallOptions
+from dlcp.transport.coded import GROUP_VALUES
 from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.hub.plan import KeyPlan, Shape
 
@@ -50,6 +52,7 @@ class CoreGroup:
         self.number = number
         self._free: dict[tuple[int, ...], list[Memory]] = {}
         self._weights: dict[int, Weights] = {}
+        self._residuals: dict[int, Residual] = {}
         self._lock = threading.Lock()
         self._under_way = 0
         self._changed = threading.Condition(self._lock)
@@ -96,12 +99,16 @@ class CoreGroup:
     def _start(self, said: Announcement, plan: KeyPlan, memory: Memory) -> _native.Collective:
         """Starts it in native code. Raises ValueError: it cannot."""
         average_over, update, weights = said.average_over, None, None
+        coded, residual = None, None
         if said.kind in (Kind.STEP, Kind.FETCH):
             weights = self._weights_of(said, plan)
             update = weights.update(said, self.core.vml_square_root)
             average_over = 0  # divided by the optimizer, before anything else
         elif said.kind is Kind.LOAD:
             self._load(said, plan, memory)
+        elif said.coded is not None:
+            residual = self._residual_of(said, plan)
+            coded = _native.CodedRules(said.coded.codec) if residual is None else residual.rules(said.coded)
         command = _native.CollectiveCommand(
             plan.schedule, self.number, said.signature, said.type, said.op, average_over, copies_short=False
         )
@@ -112,8 +119,9 @@ class CoreGroup:
             None,
             memory.spans,
             options,
-            # Weights and states are addresses to native code, and may be replaced or let go meanwhile.
-            (memory, () if weights is None else weights.arrays),
+            # Weights, states and residuals are addresses to native code, and may be replaced or let go meanwhile.
+            (memory, () if weights is None else weights.arrays, residual),
+            coded=coded,
             update=update,
         )
 
@@ -145,6 +153,37 @@ class CoreGroup:
         if weights is None or weights.memory.sizes != plan.sizes:
             raise ValueError(f"no weights {said.weights} of this size are loaded")
         return weights
+
+    def _residual_of(self, said: Announcement, plan: KeyPlan) -> Residual | None:
+        """What is kept for a coded sum, made for the first one; None: it keeps nothing.
+
+        Raises ValueError: there is no room, or nothing of its size.
+        """
+        assert said.coded is not None
+        number = said.coded.kept
+        if not number:
+            return None
+        values = sum(plan.sizes) // said.buffer.group_bytes * GROUP_VALUES
+        with self._lock:
+            if self._closed:
+                raise ValueError("the group is closed")
+            known = self._residuals.get(number)
+            if known is None and not said.coded.before:
+                known = Residual(values)
+                if not self.core.hold(known.nbytes):
+                    raise ValueError(
+                        f"what codes leave needs {known.nbytes} bytes, of {self.core.memory_bytes} for the job"
+                    )
+                self._residuals[number] = known
+            if known is None or known.values != values:
+                raise ValueError(f"nothing of this size is kept under {number}")
+            return known
+
+    def forget(self, number: int) -> None:
+        """Lets go of what is kept under a number. There is nothing: does nothing."""
+        with self._lock:
+            if (known := self._residuals.pop(number, None)) is not None:
+                self.core.hold(-known.nbytes)
 
     def _give_back(self, plan: KeyPlan, memory: Memory | None) -> None:
         """Ends a collective; its memory, if any, serves the next one."""
@@ -188,4 +227,6 @@ class CoreGroup:
             # Operations under way keep theirs.
             self.core.hold(-sum(weights.nbytes for weights in self._weights.values()))
             self._weights.clear()
+            self.core.hold(-sum(residual.nbytes for residual in self._residuals.values()))
+            self._residuals.clear()
         self.runtime.close_group(self.number, tell)

@@ -119,6 +119,10 @@ class ServedGroup:
                 self.abort(f"an announcement that it cannot serve: {why}")
 
     def _start(self, said: Announcement) -> None:
+        if said.forgotten:
+            # Whoever says it: each worker does with an announcement of its own, when none of them uses it any more.
+            for group in self.cores:
+                group.forget(said.forgotten)
         with self._lock:
             count = self._announced.get(said.sequence, 0) + 1
             if count == self._announcers:

@@ -1,11 +1,14 @@
-"""Memory of keys at a core: of one collective, and of weights that stay there with an optimizer's state."""
+"""Memory of keys at a core: of one collective, and what stays: weights with an optimizer's state, what codes left."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from dlcp import _native
 from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.span import Span
 
 # What Python has of one beside its bytes.
@@ -73,6 +76,25 @@ class Weights:
             [_addresses(state) for state in self.states],
             vml_square_root,
         )
+
+
+class Residual:
+    """What the codes of a row of sums leave of this core's keys: of two arrays a sum reads one, and writes one."""
+
+    def __init__(self, values: int) -> None:
+        self.values = values
+        self.arrays = [np.zeros(values, np.float32) for _ in range(2)]
+        self.nbytes = 8 * values + _OBJECT_BYTES
+
+    def rules(self, terms: CodedTerms) -> _native.CodedRules:
+        """Of a sum. Raises ValueError: a factor that is no number."""
+        if not math.isfinite(terms.factor):
+            raise ValueError(f"factor {terms.factor}")
+        after = self.arrays[terms.after - 1]
+        if not terms.before:
+            after.fill(0)
+        before = self.arrays[terms.before - 1] if terms.before else after
+        return _native.CodedRules(terms.codec, before.ctypes.data, after.ctypes.data, terms.factor)
 
 
 def _addresses(memory: Memory) -> list[int]:

@@ -4,7 +4,7 @@
     work = communicator.coded_all_reduce(outputs, inputs, CodedRules("int4", before, after))
 
 The rank that adds a part decodes all contributions, adds its residual, and codes the sum once; every rank, the owner
-too, gets that code. So all replicas decode the same bits.
+too, gets that code. So all replicas decode the same bits. Over a hub its cores are the owners.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from dlcp import _native
 from dlcp.errors import ArgumentError
+from dlcp.transport.hub.coded import KeptAtHub
 from dlcp.transport.span import Span
 
 CODECS: Mapping[str, _native.CodecTraits] = {each.name: each for each in _native.CODECS}
@@ -70,6 +71,8 @@ class CodedRules:
     factor: float = 1.0
     values: Span | None = None
     """f32, as `before`: where the sum of this rank's part goes, not coded. None: it is coded."""
+    kept: KeptAtHub | None = None
+    """What the hub keeps in place of `before` and `after`, times `factor`; of a sum that goes there."""
 
     def native(self) -> _native.CodedRules:
         """As native code takes it."""
@@ -107,6 +110,8 @@ class CodedRules:
                 )
         if (self.before is None) != (self.after is None):
             raise ArgumentError("one of before and after is None; accepted: both, or neither")
+        if self.kept is not None:
+            raise ArgumentError("kept is at a hub, and this sum is the ranks'; accepted: before and after")
 
 
 def _address(span: Span | None) -> int | None:

@@ -80,6 +80,11 @@ class Communicator(LossyReductions):
             scale(data, data, dtype, factor)
         return self._start(plan, None, data, options)
 
+    def takes_coded(self, groups: int) -> bool:
+        """Whether a hub makes coded sums of so many groups, and keeps what their codes leave. The same on all ranks."""
+        hub = self.hub_group
+        return hub is not None and hub.takes_coded(groups)
+
     @property
     def hub_group(self) -> HubGroup | None:
         """The group with a hub's cores that large all-reduces go over; None: there is no hub."""
@@ -140,7 +145,9 @@ class Communicator(LossyReductions):
         parts = calls.parts(inputs, "inputs")
         sizes = sizes_of(parts)
         if algorithm is None and self.adders:
-            addition = Addition("reduce_scatter", sum(sizes), dtype, op, agree, factor)
+            addition = Addition(
+                "reduce_scatter", sum(sizes), dtype, op, agree, factor, even=len(set(sizes)) == 1
+            )
             if (work := self._add(addition, parts, [output], how)) is not None:
                 return work
         plan = self._plan(

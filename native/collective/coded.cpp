@@ -17,8 +17,8 @@ void check_chunks(std::span<const ChunkMemory> chunks, Codec codec) {
 
 }  // namespace
 
-// Throws std::invalid_argument that names the mismatch.
-void CollectiveExecutor::check_coded(const GroupOperation& operation, const CollectiveCommand& command) {
+// Throws std::invalid_argument that names the mismatch. Finds where in the residual each sum lies.
+void CollectiveExecutor::check_coded(GroupOperation& operation, const CollectiveCommand& command) {
     const CodedRules& coded = *command.coded;
     if (command.op != ReduceOp::sum)
         throw std::invalid_argument(std::string(name(command.op)) + " of coded values; accepted: a sum");
@@ -31,13 +31,22 @@ void CollectiveExecutor::check_coded(const GroupOperation& operation, const Coll
         if (plan.kind == ScheduleOp::Kind::receive && !plan.operands.empty())
             throw std::invalid_argument(
                 "this schedule adds as it receives; accepted for coded values: one that combines");
+    operation.coded_first.assign(operation.steps.size(), 0);
+    std::size_t values = 0;
+    for (std::size_t i = 0; i < operation.steps.size(); ++i) {
+        if (operation.schedule->steps()[i].kind != ScheduleOp::Kind::combine) continue;
+        operation.coded_first[i] = values;
+        values += operation.steps[i].memory.bytes / group_bytes(coded.codec) * group_values;
+    }
 }
 
-// Adds the operands between offset and end into `target`, the memory of the step, or into CodedRules::values.
-void CollectiveExecutor::combine_coded(const GroupOperation& operation, const Schedule::Step& plan,
-                                       std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
+// Adds the operands between offset and end into the target of the step, or into CodedRules::values.
+void CollectiveExecutor::combine_coded(const GroupOperation& operation, std::uint32_t step, std::uint32_t offset,
+                                       std::uint32_t end) {
     const CodedRules& coded = *operation.coded;
-    const std::size_t first = offset / group_bytes(coded.codec) * group_values;
+    const Schedule::Step& plan = operation.schedule->steps()[step];
+    std::uint8_t* target = operation.steps[step].memory.data;
+    const std::size_t first = operation.coded_first[step] + offset / group_bytes(coded.codec) * group_values;
     addresses_.clear();
     for (const Schedule::Operand& operand : plan.operands)
         addresses_.push_back(memory_of(operation, operand.chunk).data + offset);

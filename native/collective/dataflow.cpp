@@ -90,7 +90,7 @@ void CollectiveExecutor::combine(Time now, std::uint32_t slot, std::uint32_t ste
         return memory_of(operation, plan.operands[i].chunk).data + at;
     };
     if (state.memory.data != nullptr && operand(0, 0) != nullptr && operation.coded) {
-        combine_coded(operation, plan, state.memory.data, offset, end);
+        combine_coded(operation, step, offset, end);
     } else if (state.memory.data != nullptr && operand(0, 0) != nullptr) {
         alignas(64) std::uint8_t sum[tile_bytes];
         for (std::uint32_t at = offset; at < end; at += std::min(tile_bytes, end - at)) {

@@ -168,9 +168,9 @@ private:
     }
 
     // coded.cpp
-    static void check_coded(const GroupOperation& operation, const CollectiveCommand& command);
-    void combine_coded(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
-                       std::uint32_t offset, std::uint32_t end);
+    static void check_coded(GroupOperation& operation, const CollectiveCommand& command);
+    void combine_coded(const GroupOperation& operation, std::uint32_t step, std::uint32_t offset,
+                       std::uint32_t end);
 
     // update.cpp
     static void check_update(const GroupOperation& operation, const CollectiveCommand& command);

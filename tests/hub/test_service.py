@@ -643,7 +643,9 @@ def test_weights_and_sums_share_a_cores_memory(monkeypatch: pytest.MonkeyPatch) 
             reduced(group, np.ones(sums, np.float32), DataType.f32, Reduction.SUM)
 
         def refused(group: Communicator) -> None:
-            with pytest.raises(HubError, match="beside weights needs .* bytes at a core of the hub"):
+            with pytest.raises(
+                HubError, match="beside what the hub keeps needs .* bytes at a core of the hub"
+            ):
                 add(group)
 
         def fails(group: Communicator) -> None:

@@ -83,8 +83,7 @@ def make_memory(
             for r in ranks[1:]:
                 total = total + contribution(role.part, r)
             wanted.append(total)
-        if in_place and given.in_place is not None:
-            read, written = given.in_place
+        for read, written in given.in_place if in_place else ():
             outputs[written] = inputs[read]
         memory.inputs.append(inputs)
         memory.outputs.append(outputs)

@@ -49,6 +49,36 @@ def test_ddp_over_a_hub_trains_as_round_a_ring(environment: dict[str, str]) -> N
     assert over_hub[0][0] == over_hub[1][0] == ring[0][0]
 
 
+def train_sharded(steps: int = 3) -> tuple[list[bytes], int]:
+    """Parameters after training in FSDP2, and how many shapes of reduce-scatters have gone over a hub."""
+    from torch.distributed.fsdp import fully_shard
+
+    rank = dist.get_rank()
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 1))
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (*model, model):
+        fully_shard(module, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for step in range(steps):
+        batch = torch.randn(16, 40, generator=torch.Generator().manual_seed(10 * step + rank))
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    group: Any = mesh.get_group()
+    hub = group.communicator.hub_group
+    planned = 0 if hub is None else sum(plan.operation == "reduce_scatter" for plan in hub._plans.values())
+    whole: list[Any] = [parameter.full_tensor() for parameter in model.parameters()]  # type: ignore[attr-defined]
+    return [each.detach().numpy().tobytes() for each in whole], planned
+
+
+def test_fsdp_over_a_hub_trains_as_round_a_ring(environment: dict[str, str]) -> None:
+    over_hub = ranks.run(train_sharded, 2, environment=environment)
+    ring = ranks.run(train_sharded, 2)
+    assert over_hub[0][0] == over_hub[1][0] == ring[0][0]
+    assert [found[1] > 0 for found in (*over_hub, *ring)] == [True, True, False, False]
+
+
 def reduce_all() -> list[Any]:
     rank, found = dist.get_rank(), []
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):

@@ -64,7 +64,7 @@ def _record(
 def _rank(schedule: RankSchedule, collective: str, world_size: int, rank: int, root: int) -> str:
     given = layout(collective, world_size, rank, root, schedule.output_chunks)
     assert (len(given.inputs), len(given.outputs)) == (schedule.input_chunks, schedule.output_chunks)
-    in_place = "-" if given.in_place is None else f"{given.in_place[0]}={given.in_place[1]}"
+    in_place = _joined(",", (f"{read}={written}" for read, written in given.in_place))
     return " ".join(
         [
             _parts(given.inputs),

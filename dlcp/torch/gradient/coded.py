@@ -9,8 +9,9 @@ that divides by running means, such as Adam, to a worse place, from which it is 
 
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
-Exchange: coded all-reduce or reduce-scatter, whose result is not coded. Small parameters, those of one dimension,
-and types that are not coded travel exactly.
+Exchange: coded all-reduce, over a hub if there is one (its cores are the owners: hub_memory.py) and no budget; or
+reduce-scatter, whose result is not coded. Small parameters, those of one dimension, and types that are not coded travel
+exactly.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dlcp.torch.gradient.code_plan import CodePlan, plan_of
 from dlcp.torch.gradient.coders import Coder, coder_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.hub_memory import HubMemory
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
@@ -40,6 +42,8 @@ from dlcp.transport.coded import (
     CodedRules,
     codec_traits,
 )
+from dlcp.transport.hub.coded import KeptAtHub
+from dlcp.transport.hub.group import HubGroup
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
 
@@ -71,7 +75,9 @@ class CodedBuffer(PreparedBuffer):
     exact: ExactPart
     sender: Stream
     owner: Stream | None
-    """None: of a reduce-scatter, whose sum is not coded."""
+    """None: of a reduce-scatter, whose sum is not coded; of a hub."""
+    at_hub: tuple[KeptAtHub, float] | None
+    """What a hub keeps in place of an owner, and its factor; None: ranks are the owners."""
     loss: LossRules | None
     """What of the contribution may be lost; None: nothing."""
     budget_bytes: int
@@ -98,6 +104,7 @@ class CodedPipeline:
             )
         self.residual = FeedbackMemory()
         """What codes left, which waits for the next step."""
+        self._hub = HubMemory()
         self._budget = StepBudget(loss_cap=options.loss_cap, whole_step=options.budget_scope == "step")
         self._owners = OwnerShares() if options.owners == "by_link" else None
         # With each, the parameters in this rank's part.
@@ -113,6 +120,7 @@ class CodedPipeline:
 
     def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
         self._budget.end_step()
+        self._hub.end_step(applied=applied)
         return self.residual.end_step(applied=applied)
 
     # --- a buffer -------------------------------------------------------------------------------------------
@@ -144,7 +152,7 @@ class CodedPipeline:
             sender = self.residual.open(
                 FROM_SENDER, buffer.key, plan.stream, device=coder.device, unused=unused
             )
-            owner = values = None
+            owner = values = at_hub = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
                 values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned)
@@ -152,8 +160,13 @@ class CodedPipeline:
             else:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 average = buffer.call.average
+                key = buffer.key, average
                 unit = buffer.group.size() if average else 1
-                owner = self.residual.open(FROM_OWNER, (buffer.key, average), own_stream, unit, unused=unused)
+                if (hub := self._hub_of(buffer, plan)) is not None:
+                    self.residual.has_owners = False
+                    at_hub = self._hub.open(key, plan.stream, hub, self.residual.scale)
+                else:
+                    owner = self.residual.open(FROM_OWNER, key, own_stream, unit, unused=unused)
             opened = coder.output(state, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:
@@ -161,6 +174,8 @@ class CodedPipeline:
             coder.encode(codec, plan, sender, coded)
         coder.ready()
         loss, budget_bytes, critical_bytes = self._loss(buffer, codec, plan, coded)
+        if at_hub is not None:
+            critical_bytes = coded.numel()
         return CodedBuffer.of(
             buffer,
             coded,
@@ -173,10 +188,17 @@ class CodedPipeline:
             exact=exact,
             sender=sender,
             owner=owner,
+            at_hub=at_hub,
             loss=loss,
             budget_bytes=budget_bytes,
             critical_bytes=critical_bytes,
         )
+
+    def _hub_of(self, buffer: GradientBuffer, plan: CodePlan) -> HubGroup | None:
+        """The group with a hub that makes the buffer's coded sum; None: the ranks make it. The same on all ranks."""
+        communicator = buffer.communicator
+        takes = not self._options.may_lose and communicator.takes_coded(plan.groups)
+        return communicator.hub_group if takes else None
 
     def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> tuple[CodePlan, Layout]:
         known = self._plans.get((buffer.key, shares))
@@ -226,9 +248,13 @@ class CodedPipeline:
             if prepared.values is not None:
                 rules = CodedRules(codec, values=span(prepared.values))
                 return communicator.coded_reduce_scatter(inputs, rules, buffer.op, loss=prepared.loss, **how)
-            owner = prepared.owner
-            assert owner is not None
-            rules = CodedRules(codec, span(owner.before), span(owner.after), owner.factor)
+            if prepared.at_hub is not None:
+                kept, factor = prepared.at_hub
+                rules = CodedRules(codec, kept=kept, factor=factor)
+            else:
+                owner = prepared.owner
+                assert owner is not None
+                rules = CodedRules(codec, span(owner.before), span(owner.after), owner.factor)
             outputs = _spans(prepared, prepared.summed)
             return communicator.coded_all_reduce(outputs, inputs, rules, buffer.op, loss=prepared.loss, **how)
 
@@ -269,7 +295,8 @@ class CodedPipeline:
 
     def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
         unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]
-        contributed = (prepared.plan.groups - own[1] + own[0]) * unit
+        added_here = 0 if prepared.at_hub is not None else own[1] - own[0]
+        contributed = (prepared.plan.groups - added_here) * unit
         self._state.ledger.enter(
             prepared.name,
             outcome,
@@ -282,7 +309,9 @@ class CodedPipeline:
     # --- what outlives the run ------------------------------------------------------------------------------
 
     def reset(self, names: Iterable[str] | None) -> None:
-        self.residual.reset(names)
+        chosen = None if names is None else frozenset(names)
+        self.residual.reset(chosen)
+        self._hub.reset(chosen)
 
     def state_dict(self) -> dict[str, Any]:
         return {"codec": self._codec.name, "residual": self.residual.state_dict()}
@@ -293,6 +322,7 @@ class CodedPipeline:
                 f"the state is of codec {state['codec']!r}; accepted: {self._codec.name!r}, this one's"
             )
         self.residual.load_state_dict(state["residual"])
+        self._hub.reset(None)
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         state["codec"]

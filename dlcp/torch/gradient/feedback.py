@@ -79,6 +79,8 @@ class FeedbackMemory:
         self._loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
         self._dropped = Account()
         self._skipped = 0
+        self.has_owners = True
+        """Whether ranks own sums; else a hub does, and what was loaded for owners is the sender's."""
 
     # --- a step ---------------------------------------------------------------------------------------------
 
@@ -234,7 +236,7 @@ class FeedbackMemory:
         """What was loaded for an owner, and belongs to no part that this rank adds: its sender's from now on."""
         if FROM_OWNER not in self._loose or not self._loose[FROM_OWNER].report().elements:
             return
-        if not any(side == FROM_OWNER for side, _ in self._streams):
+        if self.has_owners and not any(side == FROM_OWNER for side, _ in self._streams):
             return
         left, kept = self._loose[FROM_OWNER].state_dict(), self._loose[FROM_SENDER].state_dict()
         self._loose[FROM_SENDER].load_state_dict(kept | {"batches": kept["batches"] + left["batches"]})

@@ -4,7 +4,7 @@
 |--------------|--------------------------------|-----------------------------|--------------|---------------------|
 | exact        | none                           | all                         | none         | all-reduce          |
 | dlcp         | a fill: residual, rescale, ... | importance, within a budget | none         | bounded, direct     |
-| low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct       |
+| low_bit      | feedback at sender and owner   | all; a budget may be lost   | int4, int8,… | coded, direct, hub  |
 | mstopk       | feedback at sender             | MSTopK: k of a buffer       | none         | all-gather          |
 | hitopk       | feedback of a host's shard     | MSTopK: k of a shard        | none         | by hosts            |
 | redsync      | feedback, momentum correction  | RedSync's, by parameter     | same sign    | lengths, all-gather |

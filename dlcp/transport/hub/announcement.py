@@ -9,9 +9,10 @@
     traffic class         u8      of the replies
     weights               u32     which weights of the group: load, step, fetch
     step                  u64     of the optimizer, the first being 1: step
-    rule                  44      rule.py: load, step
+    rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
-    reserved              7       0
+    forgotten             u32     what coded sums left under this number the hub may let go of; 0: nothing
+    reserved              3       0
 
 Numbers are little-endian.
 """
@@ -24,10 +25,12 @@ from typing import NamedTuple, Self
 
 from dlcp import _native
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
+from dlcp.transport.hub.buffer import Buffer
+from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB7x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sBI3x")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -46,6 +49,10 @@ class Kind(IntEnum):
     """Its sum is the gradient of weights that were loaded: an optimizer's step is made, and the weights come back."""
     FETCH = 4
     """What was loaded, or has become of it, comes back. The buffers are zeros."""
+    CODED = 5
+    """Its sum comes back, coded; bytes are those of the codes."""
+    REDUCE_SCATTER = 6
+    """Each worker gets its part of the reduction; bytes are those of all parts."""
 
 
 class Announcement(NamedTuple):
@@ -63,6 +70,14 @@ class Announcement(NamedTuple):
     step: int = 0
     rule: Rule | None = None
     part: int = 0
+    coded: CodedTerms | None = None
+    forgotten: int = 0
+
+    @property
+    def buffer(self) -> Buffer:
+        """What is reduced."""
+        codec = None if self.coded is None else self.coded.codec
+        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER)
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -77,18 +92,34 @@ class Announcement(NamedTuple):
             self.traffic_class,
             self.weights,
             self.step,
-            _NO_RULE if self.rule is None else self.rule.pack(),
+            _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
+            self.forgotten,
         )
 
     @classmethod
     def read(cls, content: bytes) -> Self:
         """From a message. Raises ValueError: it is none that this version knows."""
         fields = _LAYOUT.unpack(content)
-        sequence, nbytes, signature, average_over, type_, op, kind, class_, weights, step, rule, part = fields
+        (
+            sequence,
+            nbytes,
+            signature,
+            average_over,
+            type_,
+            op,
+            kind,
+            class_,
+            weights,
+            step,
+            rule,
+            part,
+            *rest,
+        ) = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
+        is_coded = kind == Kind.CODED
         said = cls(
             sequence,
             nbytes,
@@ -100,8 +131,10 @@ class Announcement(NamedTuple):
             Kind(kind),
             weights,
             step,
-            Rule.read(rule),
+            None if is_coded else Rule.read(rule),
             part,
+            CodedTerms.read(rule) if is_coded else None,
+            *rest,
         )
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")

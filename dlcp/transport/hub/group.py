@@ -1,4 +1,4 @@
-"""A worker's end of a group with a hub: it announces each all-reduce to its rack's hub, and starts it.
+"""A worker's end of a group with a hub: it announces each collective to its rack's hub, and starts it.
 
 The group has members that are no ranks of the job, the hubs' cores. It fails as any group does, and the communicator
 beside which it stands fails with it. Its collectives have the communicator's numbers.
@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from dlcp import _native, errors
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords
-from dlcp.transport.calls import Calls
+from dlcp.transport.calls import Calls, sizes_of
+from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.hub.announcement import Kind
+from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.client import Opened
-from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, core_loads
+from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
+from dlcp.transport.hub.plan import (
+    HubPlan,
+    HubPlanner,
+    core_bytes_max,
+    core_loads,
+    kept_loads,
+)
 from dlcp.transport.hub.rule import Rule
-from dlcp.transport.local_memory import scale
+from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.membership import Membership
-from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
-from dlcp.transport.span import Span
+from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
+from dlcp.transport.span import Span, overlap_of
 from dlcp.transport.store import Store, wait_for
 from dlcp.transport.work import Work
 
@@ -36,6 +47,16 @@ if TYPE_CHECKING:
 ANNOUNCEMENT_TAG = 0
 # Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
 _ANNOUNCING = CallOptions(traffic_class=TRAFFIC_CLASS_MAX)
+
+
+class _Weights(NamedTuple):
+    """Weights at the hub."""
+
+    states: int
+    loads: list[int]
+    """Bytes of weights and states at each core."""
+    needed: int
+    """Bytes that a collective of their size needs at a core."""
 
 
 class HubGroup(Membership):
@@ -61,9 +82,11 @@ class HubGroup(Membership):
         )
         self._hub_planner = planner
         self._shape = opened.shape
-        # Per number of weights how many states they have, what each core keeps of both, bytes, and what a collective of
-        # their size needs there.
-        self._kept: dict[int, tuple[int, list[int], int]] = {}
+        self._kept: dict[int, _Weights] = {}
+        # Per number of what is kept of coded sums the bytes of it at each core; and numbers to forget. Whoever kept it
+        # may let it go on any thread.
+        self._residuals: dict[int, list[int]] = {}
+        self._forgotten: deque[int] = deque()
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
@@ -74,13 +97,38 @@ class HubGroup(Membership):
         job.connect([core.rank for core in cores])
 
     def takes(self, addition: Addition) -> bool:
-        """As Adder.takes: all-reduces of hub_bytes_min and more."""
-        return addition.collective == "all_reduce" and addition.nbytes >= self.job.settings.hub_bytes_min
+        """As Adder.takes: all-reduces of hub_bytes_min and more; in one rack reduce-scatters of equal parts too.
+
+        And coded all-reduces of which no rank keeps what codes leave: `coded.kept` says what the hub keeps.
+        """
+        nbytes = addition.nbytes
+        if addition.collective == "coded_all_reduce":
+            coded = addition.coded
+            assert coded is not None
+            return coded.before is None and self.takes_coded(nbytes // codec_traits(coded.codec).group_bytes)
+        if nbytes < self.job.settings.hub_bytes_min:
+            return False
+        if addition.collective == "reduce_scatter":
+            return self._has_one_rack and nbytes > 0 and addition.even
+        return addition.collective == "all_reduce"
+
+    def takes_coded(self, groups: int) -> bool:
+        """Whether coded sums of so many groups of float32 values go over the hub. The same on all ranks."""
+        return (
+            self._has_one_rack and groups > 0 and groups * GROUP_VALUES * 4 >= self.job.settings.hub_bytes_min
+        )
 
     def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
         """As Adder.start. Raises HubError: the hub has no memory for it."""
-        del inputs
-        _, _, dtype, op, agree, factor, *_ = addition
+        _, _, dtype, op, agree, factor, coded, *_ = addition
+        if coded is not None:
+            assert isinstance(inputs, list)
+            assert isinstance(outputs, list)
+            return self.coded_all_reduce(outputs, inputs, coded, op, agree, how)
+        if addition.collective == "reduce_scatter":
+            assert isinstance(inputs, list)
+            assert isinstance(outputs, list)
+            return self.reduce_scatter(outputs[0], inputs, dtype, op, factor, agree, how)
         return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how)
 
     def all_reduce(
@@ -97,12 +145,97 @@ class HubGroup(Membership):
         assert isinstance(plan, HubPlan)
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
-        if self._kept:
-            beside = core_bytes_max(self._shape, data[1], plan.type)
-            self._hub_planner.check_memory(f"{plan.words} beside weights", _busiest(self._kept) + beside)
+        if self._kept or self._residuals:
+            self._check_beside(plan.words, Buffer(data[1], plan.type))
         if factor is not None:
             scale(data, data, dtype, factor)
-        return self._begin(plan, data, options)
+        return self._begin(plan, None, data, options)
+
+    def reduce_scatter(
+        self,
+        output: Span,
+        parts: Sequence[Span],
+        dtype: DataType,
+        op: Reduction,
+        factor: float | None,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """As Communicator.reduce_scatter, of equal parts. Raises HubError: the hub has no memory for it."""
+        call, sizes = self._calls.reduce_scatter, sizes_of(parts)
+        plan = self._plan(None, agree, call, sizes, output[1], dtype, op, factor is not None)
+        assert isinstance(plan, HubPlan)
+        self._check_open(plan.words, plan.operation)
+        if self._kept or self._residuals:
+            self._check_beside(plan.words, Buffer(sum(sizes), plan.type, scattered=True))
+        if factor is not None:
+            given, parts = parts, [temporary(size, how) for size in sizes]
+            for scaled, part in zip(parts, given, strict=True):
+                scale(scaled, part, dtype, factor)
+        keys = len(plan.sizes) // len(parts)
+        inputs = [key for part in parts for key in even_parts(part, keys, dtype)]
+        return self._begin(plan, inputs, even_parts(output, keys, dtype), self._options(dict(how)))
+
+    @property
+    def _has_one_rack(self) -> bool:
+        return max(self._shape.racks) == 0
+
+    # ---- coded values ----
+
+    def coded_all_reduce(
+        self,
+        outputs: Sequence[Span],
+        inputs: Sequence[Span],
+        coded: CodedRules,
+        op: Reduction,
+        agree: str,
+        how: CollectiveKeywords,
+    ) -> Work:
+        """As Communicator.coded_all_reduce, whose number `how` brings; `coded.kept` says what the hub keeps.
+
+        `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
+        """
+        sizes = sizes_of(self._calls.parts(inputs, "inputs"))
+        plan = self._plan(None, agree, self._calls.coded_all_reduce, sizes, coded.codec, op)
+        assert isinstance(plan, HubPlan)
+        if sizes_of(outputs) != sizes:
+            raise errors.ArgumentError(
+                f"outputs have {sizes_of(outputs)} bytes; accepted: {sizes}, as the inputs"
+            )
+        memory = [
+            _in_keys(name, parts, plan.sizes) for name, parts in (("inputs", inputs), ("outputs", outputs))
+        ]
+        if overlap_of([Span(each[0].address, sum(sizes)) for each in memory]):
+            raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
+        options = self._numbered(plan, self._options(dict(how)))
+        assert options.sequence is not None
+        codec, kept = codec_traits(coded.codec).codec, coded.kept
+        buffer, terms = Buffer(sum(sizes), plan.type, codec), CodedTerms(codec)
+        if kept is not None:
+            assert self.number is not None
+            terms = kept.terms(codec, self.number, options.sequence, coded.factor)
+            loads = kept_loads(self._shape, buffer)
+            self._check_beside(plan.words, buffer, {terms.kept: loads})
+            self._residuals[terms.kept] = loads
+        elif self._kept or self._residuals:
+            self._check_beside(plan.words, buffer)
+        plan = self._hub_planner.as_coded(plan, terms)
+        return self._begin(plan, memory[0], memory[1], options, CodedRules(coded.codec))
+
+    def forget(self, kept: KeptAtHub) -> None:
+        """Has the hub let go of what it keeps, with the next collective. Of another group: nothing."""
+        if kept.place == self.number and self._residuals.pop(kept.number, None) is not None:
+            self._forgotten.append(kept.number)
+        kept.place = 0
+
+    def _check_beside(
+        self, words: str, buffer: Buffer, residuals: dict[int, list[int]] | None = None
+    ) -> None:
+        """Raises HubError: no core has the memory for a collective beside what it keeps, with these `residuals`."""
+        held = _busiest(self._kept, self._residuals.copy() | (residuals or {}))
+        self._hub_planner.check_memory(
+            f"{words} beside what the hub keeps", held + core_bytes_max(self._shape, buffer)
+        )
 
     # ---- weights at the hub ----
 
@@ -121,19 +254,19 @@ class HubGroup(Membership):
         hub has not the memory for them; ArgumentError: no such part.
         """
         plan = self._weights_plan(data, Reduction.MAX)
-        loads = core_loads(self._shape, data[1], DataType.f32)
+        buffer = Buffer(data[1], DataType.f32)
         if part:
             self._check_part(weights, part)
         kept = dict(self._kept)
-        needed = core_bytes_max(self._shape, data[1], DataType.f32)
-        kept[weights] = rule.states, [load * (1 + rule.states) for load in loads], needed
+        loads = [load * (1 + rule.states) for load in core_loads(self._shape, buffer)]
+        kept[weights] = _Weights(rule.states, loads, core_bytes_max(self._shape, buffer))
         self._hub_planner.check_memory(
             f"load of weights {weights}, {data[1]} bytes",
-            _busiest(kept) + max(needed for _, _, needed in kept.values()),
+            _busiest(kept, self._residuals.copy()) + max(each.needed for each in kept.values()),
         )
         self._kept = kept
         named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def step(
         self, weights: int, data: Span, rule: Rule, step: int, *, average: bool, how: CollectiveKeywords
@@ -146,7 +279,7 @@ class HubGroup(Membership):
         self.check_rule(weights, rule)
         plan = self._weights_plan(data, Reduction.AVG if average else Reduction.SUM)
         named = self._hub_planner.as_kind(plan, Kind.STEP, weights, step=step, rule=rule)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def check_rule(self, weights: int, rule: Rule) -> None:
         """Raises ArgumentError: what `step` would, of weights that are not there and of hyperparameters."""
@@ -155,7 +288,7 @@ class HubGroup(Membership):
             found = rule.states
         except ValueError as error:
             raise errors.ArgumentError(str(error)) from None
-        if (states := self._kept[weights][0]) != found:
+        if (states := self._kept[weights].states) != found:
             raise errors.ArgumentError(f"{rule} has {found} arrays of state; accepted: {states}, as loaded")
 
     def fetch(self, weights: int, data: Span, how: CollectiveKeywords, *, part: int) -> Work:
@@ -166,7 +299,7 @@ class HubGroup(Membership):
         plan = self._weights_plan(data, Reduction.SUM)
         self._check_part(weights, part)
         named = self._hub_planner.as_kind(plan, Kind.FETCH, weights, part=part)
-        return self._begin(named, data, self._options(dict(how)))
+        return self._begin(named, None, data, self._options(dict(how)))
 
     def _weights_plan(self, data: Span, op: Reduction) -> HubPlan:
         plan = self._plan(None, "", self._calls.all_reduce, data[1], DataType.f32, op, False)
@@ -176,24 +309,38 @@ class HubGroup(Membership):
     def _check_part(self, weights: int, part: int) -> None:
         if weights not in self._kept:
             raise errors.ArgumentError(f"weights {weights} are not loaded; accepted: {sorted(self._kept)}")
-        if part > (states := self._kept[weights][0]):
+        if part > (states := self._kept[weights].states):
             raise errors.ArgumentError(
                 f"part is {part}; accepted: 0 to {states}, the states of weights {weights}"
             )
 
     # ---- helpers ----
 
-    def _begin(self, plan: HubPlan, data: Span, options: CallOptions) -> Work:
-        self._check_open(plan.words, plan.operation)
-        if options.sequence is None:
-            options = options._replace(sequence=self._beside.reserve(1))
+    def _begin(
+        self,
+        plan: HubPlan,
+        inputs: list[Span] | None,
+        outputs: Span | list[Span],
+        options: CallOptions,
+        coded: CodedRules | None = None,
+    ) -> Work:
+        options = self._numbered(plan, options)
         assert options.sequence is not None
         self._announce(plan, options.sequence, options.traffic_class)
-        return self._start(plan, None, data, options)
+        return self._start(plan, inputs, outputs, options, coded=coded)
+
+    def _numbered(self, plan: HubPlan, options: CallOptions) -> CallOptions:
+        """With a number, the next one if there is none. Raises if the group is closed or has failed."""
+        self._check_open(plan.words, plan.operation)
+        if options.sequence is None:
+            return options._replace(sequence=self._beside.reserve(1))
+        return options
 
     def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
-        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class).pack()
-        content = np.frombuffer(bytearray(said), np.uint8)
+        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class)
+        if self._forgotten:
+            said = said._replace(forgotten=self._forgotten.popleft())
+        content = np.frombuffer(bytearray(said.pack()), np.uint8)
         assert self.number is not None
         for core in self._listeners:
             # Short enough to leave from a copy.
@@ -219,10 +366,23 @@ class HubGroup(Membership):
         return error
 
 
-def _busiest(kept: Mapping[int, tuple[int, list[int], int]]) -> int:
-    """What the core with most of the weights keeps, bytes."""
-    cores: Iterable[tuple[int, ...]] = zip(*(keeps for _, keeps, _ in kept.values()), strict=True)
-    return max(map(sum, cores))
+def _busiest(kept: Mapping[int, _Weights], residuals: Mapping[int, list[int]]) -> int:
+    """What the core with most of the weights, and of what coded sums left, keeps, bytes."""
+    loads = [*(each.loads for each in kept.values()), *residuals.values()]
+    return max(map(sum, zip(*loads, strict=True)), default=0)
+
+
+def _in_keys(name: str, parts: Sequence[Span], sizes: Sequence[int]) -> list[Span]:
+    """The keys of memory. Raises ArgumentError: its parts do not follow one another."""
+    at = parts[0].address
+    for part in parts:
+        if part.address != at and part.nbytes:
+            raise errors.ArgumentError(
+                f"{name} lie apart; accepted over a hub: parts that follow one another in memory"
+            )
+        at = part.address + part.nbytes
+    begins = accumulate(sizes, initial=parts[0].address)
+    return [Span(begin, nbytes) for begin, nbytes in zip(begins, sizes, strict=False)]
 
 
 def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:

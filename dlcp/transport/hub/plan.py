@@ -1,7 +1,8 @@
-"""The plan of an all-reduce over a hub: what a worker and a core both derive from sizes alone.
+"""The plan of a collective over a hub: what a worker and a core both derive from sizes alone.
 
 Keys are the even parts of the buffer, so a worker's memory needs no list of them; a core keeps those that it owns in
-memory of its own.
+memory of its own. Of coded values a key is whole groups, the same ones whatever the codec: what a core keeps of a key's
+sum stays where it is when the codec changes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from typing import NamedTuple
 from dlcp import _native
 from dlcp.errors import HubError
 from dlcp.transport.calls import Arithmetic, Call
+from dlcp.transport.coded import GROUP_VALUES, group_parts
 from dlcp.transport.element import ELEMENT_BYTES
 from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.buffer import Buffer
+from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.plan import Plan, Planner, Recorded
-from dlcp.transport.schedule.hub import Hub, all_reduce, hub_of, key_count
+from dlcp.transport.schedule.hub import (
+    KEYS_MAX,
+    Hub,
+    all_reduce,
+    coded_all_reduce,
+    hub_of,
+    key_count,
+    reduce_scatter,
+)
 from dlcp.transport.schedule_memory import compile_schedule
 from dlcp.transport.signature import signature_of
 
@@ -39,8 +51,12 @@ class Shape(NamedTuple):
         return self.racks.count(rack) + max(self.racks)
 
 
+KEY_GROUPS = 512
+"""Of coded values in a key, at most: of int8 they are hardly more than KEY_BYTES."""
+
+
 class KeyPlan(NamedTuple):
-    """What one rank of the group does with a buffer of some size and type."""
+    """What one rank of the group does with a buffer."""
 
     schedule: _native.Schedule
     peers: tuple[int, ...]
@@ -55,39 +71,69 @@ class KeyPlan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _packed(shape: Shape, nbytes: int, dtype: _native.DataType) -> tuple[Hub, tuple[int, ...]]:
+def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
+    """Who owns which key, and how long the keys are."""
     shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
-    parts = _native.part_bytes(nbytes, key_count(nbytes, shape.cores), dtype)
-    sizes = tuple(map(shared.setdefault, parts, parts))
-    return hub_of(shape.racks, shape.cores, sizes), sizes
+    if buffer.scattered:
+        part, rest = divmod(buffer.nbytes, shape.workers)
+        if rest:
+            raise ValueError(f"{buffer.nbytes} bytes are no equal parts of {shape.workers} workers")
+        keys = min(key_count(part, shape.cores), max(1, shape.cores * KEYS_MAX // shape.workers))
+        parts = _native.part_bytes(part, keys, buffer.type)
+        sizes = tuple(map(shared.setdefault, parts, parts)) * shape.workers
+        wanted_by = tuple(worker for worker in range(shape.workers) for _ in range(keys))
+        return hub_of(shape.racks, shape.cores, sizes, wanted_by), sizes
+    if buffer.codec is None:
+        parts = _native.part_bytes(buffer.nbytes, key_count(buffer.nbytes, shape.cores), buffer.type)
+        sizes = tuple(map(shared.setdefault, parts, parts))
+        return hub_of(shape.racks, shape.cores, sizes), sizes
+    if buffer.nbytes % buffer.group_bytes:
+        raise ValueError(f"{buffer.nbytes} bytes are no whole groups, of {buffer.group_bytes}")
+    groups = buffer.nbytes // buffer.group_bytes
+    keys = min(-(-groups // KEY_GROUPS), shape.cores * KEYS_MAX)
+    counts = [end - begin for begin, end in group_parts(groups, keys)]
+    counts = list(map(shared.setdefault, counts, counts))
+    return hub_of(shape.racks, shape.cores, tuple(counts)), tuple(
+        count * buffer.group_bytes for count in counts
+    )
 
 
-def key_plan(shape: Shape, rank: int, nbytes: int, dtype: _native.DataType) -> KeyPlan:
-    """The plan of the group's rank `rank`, for a buffer of `nbytes`."""
-    hub, sizes = _packed(shape, nbytes, dtype)
-    compiled = compile_schedule(all_reduce(rank, hub), hub.world_size, rank)
+def key_plan(shape: Shape, rank: int, buffer: Buffer) -> KeyPlan:
+    """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer."""
+    hub, sizes = _packed(shape, buffer)
+    write = all_reduce if buffer.codec is None else coded_all_reduce
+    write = reduce_scatter if buffer.scattered else write
+    compiled = compile_schedule(write(rank, hub), hub.world_size, rank)
     own = sizes if rank < hub.workers else tuple(sizes[key] for key in hub.keys_of(rank))
     return KeyPlan(compiled, tuple(compiled.peers), own)
 
 
-def core_bytes(shape: Shape, rack: int, sizes: Sequence[int]) -> int:
-    """Memory that a core may need for keys of these sizes: one contribution is in place, the others may come early."""
-    return sum(sizes) * shape.contributions(rack)
+def core_bytes(shape: Shape, rack: int, buffer: Buffer, sizes: Sequence[int]) -> int:
+    """Memory that a core may need for keys of these sizes: one contribution is in place, the others may come early.
+
+    Of coded values all are beside the sum.
+    """
+    return sum(sizes) * (shape.contributions(rack) + (buffer.codec is not None))
 
 
-def core_loads(shape: Shape, nbytes: int, dtype: _native.DataType) -> list[int]:
+def core_loads(shape: Shape, buffer: Buffer) -> list[int]:
     """Per core of a rack the bytes of the keys that it takes."""
-    hub, sizes = _packed(shape, nbytes, dtype)
+    hub, sizes = _packed(shape, buffer)
     loads = [0] * hub.cores
     for owner, size in zip(hub.owners, sizes, strict=True):
         loads[owner % hub.cores] += size
     return loads
 
 
-def core_bytes_max(shape: Shape, nbytes: int, dtype: _native.DataType) -> int:
+def core_bytes_max(shape: Shape, buffer: Buffer) -> int:
     """Of the busiest core."""
-    contributions = max(shape.contributions(rack) for rack in range(max(shape.racks) + 1))
-    return max(core_loads(shape, nbytes, dtype)) * contributions
+    busiest = max(core_loads(shape, buffer))
+    return max(core_bytes(shape, rack, buffer, (busiest,)) for rack in range(max(shape.racks) + 1))
+
+
+def kept_loads(shape: Shape, buffer: Buffer) -> list[int]:
+    """Per core the bytes of what it keeps of a coded sum: two arrays of f32."""
+    return [load // buffer.group_bytes * GROUP_VALUES * 8 for load in core_loads(shape, buffer)]
 
 
 @dataclass(slots=True)
@@ -95,6 +141,8 @@ class HubPlan(Plan):
     """A worker's plan, and what it announces."""
 
     schedule: _native.Schedule = field(kw_only=True)
+    sizes: tuple[int, ...] = field(kw_only=True)
+    """Bytes of the keys."""
     arithmetic: Arithmetic = field(kw_only=True)
     terms: str = field(kw_only=True)
     """What ranks compare."""
@@ -119,13 +167,15 @@ class HubPlanner(Planner):
         self._memory_bytes = memory_bytes
 
     def plan(self, call: Call, algorithm: str | None) -> HubPlan:
-        """A plan of an all-reduce. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
+        """A plan. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
         del algorithm
         type_ = call.arithmetic.type
-        self.check_memory(call.words, core_bytes_max(self._shape, call.nbytes, type_))
-        plan = key_plan(self._shape, self._rank, call.nbytes, type_)
+        scattered = call.operation == "reduce_scatter"
+        buffer = Buffer(call.nbytes, type_, call.codec, scattered)
+        self.check_memory(call.words, core_bytes_max(self._shape, buffer))
+        plan = key_plan(self._shape, self._rank, buffer)
         terms = f"{call.terms} hub {self._shape}"
-        signature = signature_of(call.operation, terms, *call.arithmetic)
+        signature = signature_of(call.operation, terms, *call.arithmetic, call.codec)
         return HubPlan(
             call.operation,
             call.words,
@@ -135,15 +185,29 @@ class HubPlanner(Planner):
             "hub",
             None,
             None,
-            Recorded(call.operation, call.nbytes, call.nbytes, type_, None),
+            Recorded(
+                call.operation,
+                call.nbytes,
+                call.nbytes // self._shape.workers if scattered else call.nbytes,
+                type_,
+                None,
+            ),
             0,
             len(plan.sizes),
             ELEMENT_BYTES[type_],
             schedule=plan.schedule,
+            sizes=plan.sizes,
             arithmetic=call.arithmetic,
             terms=terms,
             announcement=Announcement(
-                0, call.nbytes, signature, call.arithmetic.average_over, 0, type_, call.arithmetic.op
+                0,
+                call.nbytes,
+                signature,
+                call.arithmetic.average_over,
+                0,
+                type_,
+                call.arithmetic.op,
+                Kind.REDUCE_SCATTER if scattered else Kind.ALL_REDUCE,
             ),
         )
 
@@ -170,6 +234,16 @@ class HubPlanner(Planner):
             announcement=plan.announcement._replace(
                 signature=signature, kind=kind, weights=weights, step=step, rule=rule, part=part
             ),
+        )
+
+    def as_coded(self, plan: HubPlan, terms: CodedTerms) -> HubPlan:
+        """The plan of one coded sum. Ranks that say different things of what the hub keeps are found."""
+        kept = "" if not terms.kept else f" kept {terms.kept} {terms.before} {terms.factor!r}"
+        signature = signature_of(plan.operation, plan.terms + kept, *plan.arithmetic, terms.codec)
+        return replace(
+            plan,
+            command=self._command(plan.schedule, signature, plan.arithmetic),
+            announcement=plan.announcement._replace(signature=signature, kind=Kind.CODED, coded=terms),
         )
 
     def check_memory(self, words: str, nbytes: int) -> None:

@@ -38,6 +38,8 @@ class Addition(NamedTuple):
     """What this rank's values are multiplied by first; None: nothing."""
     coded: CodedRules | None = None
     """Of coded values; their dtype is u8."""
+    even: bool = True
+    """Whether its parts have one size."""
     numbered: bool = False
     """The caller brings a number: ranks may start such calls in different orders."""
 

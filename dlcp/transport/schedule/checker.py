@@ -100,7 +100,7 @@ def _check_kept(graph: Graph) -> None:
         if isinstance(operation, Send) and operation.lossy:
             space, index = operation.source
             in_place = graph.layouts[graph.rank_of(step)].in_place
-            if space is not Space.INPUT or (in_place is not None and in_place[0] == index):
+            if space is not Space.INPUT or any(read == index for read, _ in in_place):
                 graph.fail(
                     step, f"is lossy, but {chunk_name(operation.source)} may be gone when its loss is known"
                 )

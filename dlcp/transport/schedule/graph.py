@@ -40,7 +40,7 @@ class Graph:
         self.layouts = (
             [layout(collective, self.world_size, rank, root, parts) for rank in range(self.world_size)]
             if hub is None
-            else layouts(hub)
+            else layouts(hub, collective)
         )
         if len(self.layouts) != self.world_size:
             raise ScheduleError(f"there are {self.world_size} schedules; accepted: {len(self.layouts)}")
@@ -167,8 +167,7 @@ class Graph:
             self.sources.append(sources)
             self.part.append(part)
         self.results.append(holds[Space.OUTPUT])
-        if given.in_place is not None:
-            read, written = given.in_place
+        for read, written in given.in_place:
             self._note_in_place(Chunk(Space.INPUT, read), readers[Space.INPUT][read], writers[written])
 
     def _note_message(

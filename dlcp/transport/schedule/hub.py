@@ -13,6 +13,9 @@ several racks, each with a hub of as many cores, a key has a *home* among its ra
 their sums, and it sends them the result. A rack's up-link then carries 2 (r - 1) / r of the tensor each way over r
 racks, however many workers there are. PHub (Luo et al., SoCC 2018, arXiv 1805.07891) has keys, cores, and the exchange
 between racks.
+
+Coded values are decoded and added once all contributions to a block are there, and their sum is coded once, so a core
+keeps them apart until then. With one rack only: a rack's sum would have to be coded, and leave something, on its way.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.schedule.layout import Layout, Role
 from dlcp.transport.schedule.operations import RankSchedule
 from dlcp.transport.schedule.packing import longest_first
-from dlcp.transport.schedule.program import Program, output_chunk
+from dlcp.transport.schedule.program import Program, input_chunk, output_chunk
 
 KEY_BYTES = 32 * 1024
 """Of a key, at most: PHub's, which stays in a core's nearest caches from the first contribution to the reply."""
@@ -42,6 +45,8 @@ class Hub(NamedTuple):
     """Of each rack's hub."""
     owners: tuple[int, ...]
     """Per key its home rack times `cores`, plus the core of every rack that takes it."""
+    wanted_by: tuple[int, ...] = ()
+    """Of a reduce-scatter: per key the worker that gets its sum; others do not."""
 
     @property
     def workers(self) -> int:
@@ -78,13 +83,15 @@ def key_count(nbytes: int, cores: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def hub_of(racks: tuple[int, ...], cores: int, sizes: tuple[int, ...]) -> Hub:
+def hub_of(
+    racks: tuple[int, ...], cores: int, sizes: tuple[int, ...], wanted_by: tuple[int, ...] = ()
+) -> Hub:
     """Packs keys of these sizes onto the cores and homes. Raises ArgumentError, naming what is accepted."""
     if not racks or set(racks) != set(range(max(racks) + 1)):
         raise ArgumentError(f"racks is {racks}; accepted: per worker a number from 0, without gaps")
     if cores < 1:
         raise ArgumentError(f"cores is {cores}; accepted: at least 1")
-    return Hub(racks, cores, tuple(longest_first(sizes, (max(racks) + 1) * cores)))
+    return Hub(racks, cores, tuple(longest_first(sizes, (max(racks) + 1) * cores)), wanted_by)
 
 
 def all_reduce(rank: int, hub: Hub) -> RankSchedule:
@@ -98,6 +105,60 @@ def all_reduce(rank: int, hub: Hub) -> RankSchedule:
     for key, owner in enumerate(hub.owners):
         program.receive(hub.core_rank(rack, owner % hub.cores), output_chunk(key))
     return program.schedule()
+
+
+def coded_all_reduce(rank: int, hub: Hub) -> RankSchedule:
+    """Of coded values. A worker brings all keys as input, and again as output chunks, a core as output those it takes.
+
+    Raises ArgumentError: there are several racks.
+    """
+    _check_one_rack(hub, "coded values")
+    if rank < hub.workers:
+        program = Program(input_chunks=len(hub.owners), output_chunks=len(hub.owners))
+        for core, key in _in_turn(hub, rank):
+            program.send(hub.core_rank(0, core), input_chunk(key))
+        for key, owner in enumerate(hub.owners):
+            program.receive(hub.core_rank(0, owner), output_chunk(key))
+        return program.schedule()
+    count = len(hub.keys_of(rank))
+    program = Program(output_chunks=count)
+    for sum_ in map(output_chunk, range(count)):
+        contributions = [program.scratch(sum_) for _ in range(hub.workers)]
+        for worker, contribution in enumerate(contributions):
+            program.receive(worker, contribution)
+        program.combine(sum_, *contributions, final=True)
+        for worker in range(hub.workers):
+            program.send(worker, sum_)
+    return program.schedule()
+
+
+def reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
+    """A worker brings all keys as input chunks, and those that it wants as output, a core as output those it takes.
+
+    An output chunk may be the input chunk of its key: nobody sends the sum before all contributions are there. Raises
+    ArgumentError: there are several racks.
+    """
+    _check_one_rack(hub, "a reduce-scatter")
+    if rank < hub.workers:
+        wanted = [key for key, worker in enumerate(hub.wanted_by) if worker == rank]
+        program = Program(input_chunks=len(hub.owners), output_chunks=len(wanted))
+        for core, key in _in_turn(hub, rank):
+            program.send(hub.core_rank(0, core), input_chunk(key))
+        for index, key in enumerate(wanted):
+            program.receive(hub.core_rank(0, hub.owners[key]), output_chunk(index))
+        return program.schedule()
+    keys = hub.keys_of(rank)
+    program = Program(output_chunks=len(keys))
+    for sum_, key in zip(map(output_chunk, range(len(keys))), keys, strict=True):
+        for worker in range(hub.workers):
+            program.receive(worker, sum_, sum_ if worker else None, final=worker == hub.workers - 1)
+        program.send(hub.wanted_by[key], sum_)
+    return program.schedule()
+
+
+def _check_one_rack(hub: Hub, what: str) -> None:
+    if hub.rack_count > 1:
+        raise ArgumentError(f"the hub has {hub.rack_count} racks; accepted for {what}: one")
 
 
 def _in_turn(hub: Hub, place: int) -> Iterator[tuple[int, int]]:
@@ -138,18 +199,32 @@ def _core(rank: int, hub: Hub) -> RankSchedule:
     return program.schedule()
 
 
-def layouts(hub: Hub) -> list[Layout]:
+def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
     """What each rank's chunks hold before and after, as layout.layout says of other collectives.
 
     A core's chunks hold nothing at the start, and at the end the sum of all workers' contributions.
     """
-    everyone = (1 << hub.workers) - 1
-    workers = [
-        Layout([], [Role(key, rank, everyone) for key in range(len(hub.owners))], None)
-        for rank in range(hub.workers)
-    ]
+    everyone, keys = (1 << hub.workers) - 1, range(len(hub.owners))
+    if collective == "coded_all_reduce":
+        workers = [
+            Layout([Role(key, rank, 0) for key in keys], [Role(key, None, everyone) for key in keys], ())
+            for rank in range(hub.workers)
+        ]
+    elif collective == "reduce_scatter":
+        workers = []
+        for rank in range(hub.workers):
+            wanted = [key for key in keys if hub.wanted_by[key] == rank]
+            workers.append(
+                Layout(
+                    [Role(key, rank, 0) for key in keys],
+                    [Role(key, None, everyone) for key in wanted],
+                    tuple((key, index) for index, key in enumerate(wanted)),
+                )
+            )
+    else:
+        workers = [Layout([], [Role(key, rank, everyone) for key in keys], ()) for rank in range(hub.workers)]
     cores = [
-        Layout([], [Role(key, None, everyone) for key in hub.keys_of(rank)], None)
+        Layout([], [Role(key, None, everyone) for key in hub.keys_of(rank)], ())
         for rank in range(hub.workers, hub.world_size)
     ]
     return workers + cores

@@ -35,8 +35,8 @@ class Layout(NamedTuple):
 
     inputs: list[Role]
     outputs: list[Role]
-    in_place: tuple[int, int] | None
-    """An input and an output chunk that may be the same memory."""
+    in_place: tuple[tuple[int, int], ...]
+    """Input and output chunks that may be the same memory, pair by pair."""
 
 
 def layout(collective: str, world_size: int, rank: int, root: int, output_chunks: int) -> Layout:
@@ -46,30 +46,32 @@ def layout(collective: str, world_size: int, rank: int, root: int, output_chunks
     at_root = rank == root
     match collective:
         case "all_reduce":
-            return Layout([], [Role(part, rank, everyone) for part in range(output_chunks)], None)
+            return Layout([], [Role(part, rank, everyone) for part in range(output_chunks)], ())
         case "bounded_all_reduce" | "coded_all_reduce":
             return Layout(
-                [Role(part, rank, 0) for part in ranks], [Role(part, None, everyone) for part in ranks], None
+                [Role(part, rank, 0) for part in ranks], [Role(part, None, everyone) for part in ranks], ()
             )
         case "reduce_scatter" | "bounded_reduce_scatter" | "coded_reduce_scatter":
-            return Layout([Role(part, rank, 0) for part in ranks], [Role(rank, None, everyone)], (rank, 0))
+            return Layout([Role(part, rank, 0) for part in ranks], [Role(rank, None, everyone)], ((rank, 0),))
         case "all_gather":
-            return Layout([Role(rank, rank, 0)], [Role(part, None, 1 << part) for part in ranks], (0, rank))
+            return Layout(
+                [Role(rank, rank, 0)], [Role(part, None, 1 << part) for part in ranks], ((0, rank),)
+            )
         case "broadcast":
-            return Layout([], [Role(0, rank if at_root else None, 1 << root)], None)
+            return Layout([], [Role(0, rank if at_root else None, 1 << root)], ())
         case "reduce":
             outputs = [Role(0, None, everyone)] if at_root else []
-            return Layout([Role(0, rank, 0)], outputs, (0, 0) if at_root else None)
+            return Layout([Role(0, rank, 0)], outputs, ((0, 0),) if at_root else ())
         case "gather":
             outputs = [Role(part, None, 1 << part) for part in ranks] if at_root else []
-            return Layout([Role(rank, rank, 0)], outputs, (0, rank) if at_root else None)
+            return Layout([Role(rank, rank, 0)], outputs, ((0, rank),) if at_root else ())
         case "scatter":
             inputs = [Role(part, rank, 0) for part in ranks] if at_root else []
-            return Layout(inputs, [Role(rank, None, 1 << root)], (rank, 0) if at_root else None)
+            return Layout(inputs, [Role(rank, None, 1 << root)], ((rank, 0),) if at_root else ())
         case "all_to_all":
             return Layout(
                 [Role(rank * world_size + peer, rank, 0) for peer in ranks],
                 [Role(peer * world_size + rank, None, 1 << peer) for peer in ranks],
-                None,
+                (),
             )
     raise ArgumentError(f"collective={collective!r} is unknown")

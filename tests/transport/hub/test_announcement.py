@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from dlcp import _native
 from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
+from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import Rule
 
+NUMBERS = st.integers(0, 2**31 - 1)
 FLOATS = st.floats(allow_nan=False)
 RULES = st.builds(Rule, st.integers(1, 255), st.integers(0, 255), st.tuples(*[FLOATS] * 5))
 COUNTS = (
@@ -26,6 +28,8 @@ PLAIN = st.builds(
     st.just(0),
     st.none(),
     st.just(0),
+    st.none(),
+    NUMBERS,
 )
 WITH_RULE = st.builds(
     Announcement,
@@ -36,11 +40,19 @@ WITH_RULE = st.builds(
     st.integers(0, 2**63),
     RULES,
     st.integers(0, 3),
+    st.none(),
+    NUMBERS,
 )
+TERMS = st.builds(
+    CodedTerms,
+    *(st.sampled_from(list(_native.Codec)), NUMBERS, st.integers(0, 2)),
+    st.floats(allow_nan=False, width=32),
+)
+CODED = st.builds(lambda said, terms: said._replace(kind=Kind.CODED, coded=terms), PLAIN, TERMS)
 
 
 @settings(max_examples=50)
-@given(PLAIN | WITH_RULE)
+@given(PLAIN | WITH_RULE | CODED)
 def test_it_is_read_as_it_was_written(said: Announcement) -> None:
     content = said.pack()
     assert len(content) == NBYTES
@@ -51,6 +63,15 @@ def test_it_is_read_as_it_was_written(said: Announcement) -> None:
 @given(PLAIN, st.sampled_from([24, 25, 26, 27]))
 def test_unknown_numbers_are_refused(said: Announcement, place: int) -> None:
     """Of type, reduction, kind and class."""
+    content = bytearray(said.pack())
+    content[place] = 99
+    with pytest.raises(ValueError, match="99"):
+        Announcement.read(bytes(content))
+
+
+@settings(max_examples=20)
+@given(CODED, st.sampled_from([40, 41]))
+def test_unknown_codecs_and_arrays_are_refused(said: Announcement, place: int) -> None:
     content = bytearray(said.pack())
     content[place] = 99
     with pytest.raises(ValueError, match="99"):

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import RankSchedule, Send
+from dlcp.transport.schedule import Combine, RankSchedule, Send
 from dlcp.transport.schedule.checker import ScheduleError, check, cost
 from dlcp.transport.schedule.hub import (
     KEY_BYTES,
     KEYS_MAX,
     Hub,
     all_reduce,
+    coded_all_reduce,
     crossing_bytes,
     hub_of,
     key_count,
     layouts,
+    reduce_scatter,
 )
 from dlcp.transport.schedule.interpreter import run
 
@@ -49,6 +51,59 @@ def schedules_of(hub: Hub) -> list[RankSchedule]:
 def test_every_hub_is_right() -> None:
     for hub in hubs():
         check(schedules_of(hub), "all_reduce", hub=hub)
+
+
+def test_every_hub_of_one_rack_is_right_for_coded_values() -> None:
+    for hub in hubs():
+        if hub.rack_count == 1:
+            check(
+                [coded_all_reduce(rank, hub) for rank in range(hub.world_size)], "coded_all_reduce", hub=hub
+            )
+        else:
+            with pytest.raises(ArgumentError, match="racks; accepted for coded values: one"):
+                coded_all_reduce(0, hub)
+
+
+def test_a_core_that_sends_a_code_before_the_sum_is_complete_is_found() -> None:
+    hub = hub_of((0, 0, 0), 1, (64,))
+    schedules = [coded_all_reduce(rank, hub) for rank in range(hub.world_size)]
+    core = schedules[3]
+    receives, combine, sends = core.operations[:3], core.operations[3], core.operations[4:]
+    assert isinstance(combine, Combine)
+    short = combine._replace(operands=combine.operands[:2])
+    schedules[3] = replace(core, operations=(*receives, short, *sends))
+    with pytest.raises(ScheduleError, match="is final but lacks the contribution of rank 2"):
+        check(schedules, "coded_all_reduce", hub=hub)
+
+
+def scattered(hub: Hub, keys: int) -> Hub:
+    """With so many keys for each worker."""
+    sizes = tuple(64 * (1 + key % 3) for key in range(hub.workers * keys))
+    wanted_by = tuple(worker for worker in range(hub.workers) for _ in range(keys))
+    return hub_of(hub.racks, hub.cores, sizes, wanted_by)
+
+
+def test_every_hub_of_one_rack_is_right_for_a_reduce_scatter() -> None:
+    for each, keys in itertools.product(hubs(), (1, 3)):
+        hub = scattered(each, keys)
+        if hub.rack_count == 1:
+            schedules = [reduce_scatter(rank, hub) for rank in range(hub.world_size)]
+            check(schedules, "reduce_scatter", hub=hub)
+            found = cost(schedules, "reduce_scatter", hub=hub)
+            assert found.steps == 2
+            assert found.scratch_ratio == 0
+        else:
+            with pytest.raises(ArgumentError, match="racks; accepted for a reduce-scatter: one"):
+                reduce_scatter(0, hub)
+
+
+def test_a_sum_that_goes_to_another_worker_is_found() -> None:
+    hub = scattered(hub_of((0, 0), 1, (64,)), 1)
+    right = [reduce_scatter(rank, hub) for rank in range(hub.world_size)]
+    swapped = hub._replace(wanted_by=hub.wanted_by[::-1])
+    check(right, "reduce_scatter", hub=hub)
+    with pytest.raises(ScheduleError):
+        check(right, "reduce_scatter", hub=swapped)
 
 
 def test_a_contribution_left_out_is_found() -> None:

@@ -1,0 +1,262 @@
+"""Coded sums over a hub: the bits that ranks make among themselves, and what codes leave is in the next sum.
+
+Contributions are whole numbers times a power of two, so every sum is exact and mass is an equality.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlcp.errors import ArgumentError, CollectiveError, HubError
+from dlcp.hub.core_group import CoreGroup
+from dlcp.hub.service import HubService
+from dlcp.transport.bounded import LossRules
+from dlcp.transport.coded import CODECS, GROUP_VALUES, CodedRules
+from dlcp.transport.communicator import Communicator, Reduction, Span
+from dlcp.transport.hub.coded import KeptAtHub
+from dlcp.transport.hub.plan import KEY_GROUPS
+from tests.hub.test_service import KEY, LOSSY, MIB, ranks_of, service, wait_until
+from tests.support.ranks import World
+from tests.transport.communicator.test_communicator_coded import Bytes, Floats, coded, decoded, parts_of
+
+GROUPS = 5 * KEY_GROUPS + 3
+"""Keys of two sizes."""
+
+
+def contribution(rank: int, step: int, groups: int = GROUPS) -> Floats:
+    drawn = np.random.default_rng([rank, step])
+    return drawn.integers(-1000, 1000, groups * GROUP_VALUES).astype(np.float32)
+
+
+def summed(
+    group: Communicator, codes: Bytes, codec: str, op: Reduction = Reduction.SUM, **rules: Any
+) -> Bytes:
+    result = np.zeros_like(codes)
+    group.coded_all_reduce(
+        parts_of(result, group.size, codec),
+        parts_of(codes, group.size, codec),
+        CodedRules(codec, **rules),
+        op,
+    ).wait()
+    return result
+
+
+def core_groups(hub: HubService) -> list[CoreGroup]:
+    (job,) = hub._jobs.values()
+    ((_, served),) = job.groups.values()
+    return served.cores
+
+
+def kept_at(hub: HubService, kept: KeptAtHub) -> float:
+    """The sum of all that the hub keeps, exactly: of whole numbers."""
+    found = [each._residuals[kept.number].arrays[kept.before - 1] for each in core_groups(hub)]
+    return float(sum(array.astype(np.float64).sum() for array in found))
+
+
+def buffers_at(hub: HubService) -> set[Any]:
+    """The codecs of what the cores have planned; None: of sums that are not coded."""
+    (job,) = hub._jobs.values()
+    return {buffer.codec for core in job.cores for _, _, buffer in core._plans}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("op", [Reduction.SUM, Reduction.AVG], ids=["sum", "mean"])
+def test_bits_are_those_that_ranks_make_among_themselves(codec: str, op: Reduction) -> None:
+    with service(cores=2) as hub, ranks_of(hub, 3) as over_hub, World(3) as direct:
+
+        def work(group: Communicator) -> bytes:
+            return summed(group, coded(contribution(group.rank, 0), codec), codec, op).tobytes()
+
+        found = over_hub.each(over_hub.open(), work)
+        assert buffers_at(hub) == {CODECS[codec].codec}
+        assert len(set(found)) == 1
+        assert found == direct.each(direct.open(), work)
+
+
+def test_what_codes_leave_is_in_the_next_sum_whatever_the_loss_the_codec_and_skipped_steps() -> None:
+    """After each step: all that ranks gave = all that was applied + what the hub keeps. Packets get lost."""
+    size = 3
+    with service(cores=2, **LOSSY) as hub, ranks_of(hub, size, **LOSSY) as world:
+        groups = world.open()
+        kept = [KeptAtHub() for _ in groups]
+        given = applied = 0.0
+        lefts = []
+        for step, codec in enumerate(["int8", "int8", "int4", "int2", "int4", "int4"]):
+
+            def work(group: Communicator, step: int = step, codec: str = codec) -> tuple[Floats, Bytes]:
+                codes = coded(contribution(group.rank, step), codec)
+                return decoded(codes, codec), summed(group, codes, codec, kept=kept[group.rank])
+
+            ends = world.each(groups, work)
+            assert len({result.tobytes() for _, result in ends}) == 1
+            is_applied = step != 3
+            for each in kept:
+                each.end_step(applied=is_applied)
+            if is_applied:
+                given += sum(float(values.astype(np.float64).sum()) for values, _ in ends)
+                applied += float(decoded(ends[0][1], codec).astype(np.float64).sum())
+            assert given == applied + kept_at(hub, kept[0])
+            lefts.append(kept_at(hub, kept[0]))
+        assert len(set(lefts)) == len(lefts) - 1  # what was skipped left nothing
+        assert lefts[2] == lefts[3]
+
+
+def test_over_many_steps_all_is_applied_but_half_a_code_and_without_memory_it_is_not() -> None:
+    """Gradients of two ranks differ, so that the code of their mean leaves something. int2: codes of -1, 0 and 1."""
+    steps, codec = 32, "int2"
+    ramp = np.tile(np.linspace(0.0, 1.0, GROUP_VALUES, dtype=np.float32), KEY_GROUPS + 1)
+    gradients = [(ramp > 0.5).astype(np.float32), (ramp > 0.75).astype(np.float32)]
+    contributions = [coded(gradient, codec) for gradient in gradients]
+    given = steps * (decoded(contributions[0], codec) + decoded(contributions[1], codec)) / 2
+    with service(cores=2) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
+
+        def work(group: Communicator, kept: KeptAtHub | None) -> Floats:
+            total = np.zeros_like(given)
+            for _ in range(steps):
+                result = summed(group, contributions[group.rank], codec, Reduction.AVG, kept=kept)
+                total += decoded(result, codec)
+                if kept is not None:
+                    kept.end_step(applied=True)
+            return total
+
+        kept = [KeptAtHub() for _ in groups]
+        with_memory = world.each(groups, lambda group: work(group, kept[group.rank]))[0]
+        without = world.each(groups, lambda group: work(group, None))[0]
+    # A mean is at most 1, and with what is kept at most 2: half a code is at most 1.
+    assert np.abs(with_memory - given).max() <= 1.0
+    assert np.abs(without - given).max() == steps / 2
+
+
+def test_a_factor_multiplies_what_is_kept() -> None:
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+        groups, kept = world.open(), [KeptAtHub() for _ in range(2)]
+
+        def work(group: Communicator, step: int, factor: float) -> tuple[Floats, Floats]:
+            codes = coded(contribution(group.rank, step), "int4")
+            result = summed(group, codes, "int4", kept=kept[group.rank], factor=factor)
+            kept[group.rank].end_step(applied=True)
+            return decoded(codes, "int4"), decoded(result, "int4")
+
+        first = world.each(groups, lambda group: work(group, 0, 1.0))
+        left = first[0][0] + first[1][0] - first[0][1]
+        assert left.any()
+        second = world.each(groups, lambda group: work(group, 1, 2.0))
+        (at_hub,) = core_groups(hub)
+        now = at_hub._residuals[kept[0].number].arrays[kept[0].before - 1]
+        np.testing.assert_array_equal(second[0][0] + second[1][0] + 2 * left - second[0][1], now)
+
+
+def test_what_is_cleared_or_forgotten_is_not_added_and_its_memory_is_free() -> None:
+    with service(cores=2) as hub, ranks_of(hub, 2) as world:
+        groups, kept = world.open(), [KeptAtHub() for _ in range(2)]
+
+        def work(group: Communicator) -> bytes:
+            codes = coded(contribution(group.rank, 0), "int4")
+            result = summed(group, codes, "int4", kept=kept[group.rank])
+            kept[group.rank].end_step(applied=True)
+            return result.tobytes()
+
+        def forget(group: Communicator) -> None:
+            assert group.hub_group is not None
+            group.hub_group.forget(kept[group.rank])
+
+        first, second = world.each(groups, work)[0], world.each(groups, work)[0]
+        assert first != second
+        for each in kept:
+            each.clear()
+        assert world.each(groups, work)[0] == first
+        cores = core_groups(hub)
+        held, number = [each.core._held_bytes for each in cores], kept[0].number
+        world.each(groups, forget)
+        assert world.each(groups, work)[0] == first  # under another number, and says what to forget
+        assert kept[0].number != number
+        assert [list(each._residuals) for each in cores] == [[kept[0].number]] * 2
+        assert [each.core._held_bytes for each in cores] == held
+        world.each(groups, lambda group: group.close())
+        wait_until(lambda: all(each.core._held_bytes == 0 for each in cores), "memory is held for nobody")
+
+
+def test_sums_with_a_budget_with_residuals_of_ranks_and_short_ones_stay_among_ranks() -> None:
+    with service(cores=1) as hub, ranks_of(hub, 2, hub_bytes_min=4 * GROUP_VALUES * 8) as world:
+
+        def work(group: Communicator) -> None:
+            assert not group.takes_coded(7)
+            assert group.takes_coded(8)
+            codes = coded(contribution(group.rank, 0, 8), "int4")
+            own = np.zeros(4 * GROUP_VALUES, np.float32)
+            summed(group, codes, "int4", before=Span.of(own), after=Span.of(own))
+            short = coded(contribution(group.rank, 0, 7), "int4")
+            summed(group, short, "int4")
+            with pytest.raises(ArgumentError, match="kept is at a hub, and this sum is the ranks'"):
+                summed(group, short, "int4", kept=KeptAtHub())
+            result, parts = np.zeros_like(codes), parts_of(codes, 2, "int4")
+            rules = CodedRules("int4")
+            group.coded_all_reduce(parts_of(result, 2, "int4"), parts, rules, loss=LossRules(0.0)).wait()
+
+        groups = world.open()
+        world.each(groups, work)
+        assert buffers_at(hub) == set()
+        world.each(groups, lambda group: summed(group, coded(contribution(0, 0, 8), "int4"), "int4"))
+        assert buffers_at(hub) == {CODECS["int4"].codec}
+
+
+def test_with_several_racks_ranks_sum_among_themselves() -> None:
+    with service(cores=1) as first, service(cores=1) as second:
+        racks = (first.address, second.address)
+        with World(2, key=KEY, hub_bytes_min=1, per_rank=lambda rank: {"hub": racks[rank]}) as world:
+
+            def work(group: Communicator) -> bytes:
+                assert not group.takes_coded(GROUPS)
+                return summed(group, coded(contribution(group.rank, 0), "int8"), "int8").tobytes()
+
+            found = world.each(world.open(), work)
+            assert found[0] == found[1]
+            assert buffers_at(first) == buffers_at(second) == set()
+
+
+def test_ranks_that_say_different_things_of_what_is_kept_are_found() -> None:
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
+
+        def fails(group: Communicator) -> None:
+            rules = {"kept": KeptAtHub()} if group.rank else {}
+            with pytest.raises(CollectiveError):
+                summed(group, coded(contribution(group.rank, 0), "int4"), "int4", **rules)
+
+        world.each(groups, fails)
+
+
+def test_what_a_hub_has_no_memory_to_keep_is_refused_by_name() -> None:
+    with service(cores=1, job_memory_bytes=MIB) as hub, ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> None:
+            codes = coded(contribution(group.rank, 0, 2 * KEY_GROUPS), "int4")
+            summed(group, codes, "int4", kept=KeptAtHub())
+            with pytest.raises(
+                HubError, match="beside what the hub keeps needs .* bytes at a core of the hub"
+            ):
+                summed(group, codes, "int4", kept=KeptAtHub())
+            summed(group, codes, "int4")
+
+        world.each(world.open(), work)
+
+
+def test_memory_that_cannot_be_cut_into_keys_is_refused() -> None:
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+
+        def work(group: Communicator) -> None:
+            codes = coded(contribution(group.rank, 0, 8), "int4")
+            one, other = parts_of(codes, 2, "int4")
+            outputs = parts_of(np.zeros_like(codes), 2, "int4")
+            with pytest.raises(ArgumentError, match="inputs lie apart"):
+                group.coded_all_reduce(outputs, [other, one], CodedRules("int4"))
+            with pytest.raises(ArgumentError, match="outputs have"):
+                group.coded_all_reduce(outputs[:1], [one, other], CodedRules("int4"))
+            with pytest.raises(ArgumentError, match="overlap"):
+                group.coded_all_reduce([one, other], [one, other], CodedRules("int4"))
+
+        world.each(world.open(), work)

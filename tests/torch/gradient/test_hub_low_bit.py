@@ -1,0 +1,187 @@
+"""The recipe low_bit over a hub: the bits of the stages in torch, on all ranks, and what stays at the hub."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+import dlcp.torch
+from dlcp.torch import codec
+from dlcp.torch.gradient.exchange import exchange_of
+from dlcp.torch.gradient.hub_memory import HubMemory
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.pipeline import BufferCall
+from dlcp.transport.coded import GROUP_VALUES
+from dlcp.transport.communicator import Communicator
+from tests.hub.test_coded import coded, core_groups, summed
+from tests.hub.test_service import ranks_of, service
+from tests.torch import ranks
+from tests.torch.gradient import test_low_bit
+from tests.torch.gradient.test_exchange import same_on_all_ranks
+from tests.torch.gradient.test_hook import batches, net
+from tests.torch.gradient.test_low_bit import LOW, hooked_low, kept
+from tests.torch.hub import MIB, environment_of_hub
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with environment_of_hub(tmp_path_factory.mktemp("hub"), memory_bytes=256 * MIB) as found:
+        yield found | {"DLCP_HUB_BYTES_MIN": "1"}
+
+
+def rows_at_hub() -> int:
+    """How many rows of sums the default group's hub keeps something of, as this rank has it."""
+    group: Any = dist.group.WORLD
+    assert group.communicator.hub_group is not None
+    return len(group.communicator.hub_group._residuals)
+
+
+def skipping_twin() -> None:
+    """The first codec is the warm-up's, the optimizer skips a step, and the loss scale changes."""
+
+    class Scaler:
+        scale = 1.0
+
+        def get_scale(self) -> float:
+            return self.scale
+
+    numel, size, scaler = 50_000, dist.get_world_size(), Scaler()
+    layout = Layout.of([("weight", numel)])
+    state = dlcp.torch.GradientState(
+        recipe="low_bit", small_numel=0, warmup_steps=2, codec="int4", scaler=scaler
+    )
+    exchange = exchange_of(state)
+    senders, owner = [torch.zeros(numel) for _ in range(size)], torch.zeros(numel)
+    for step in range(6):
+        name, applied = ("int8" if step < 2 else "int4"), step != 3
+        factor = 4.0 if step == 4 else 1.0
+        scaler.scale = 4.0 if step >= 4 else 1.0
+        gradients = [
+            scaler.scale * torch.randn(numel, generator=torch.Generator().manual_seed(10 * step + rank))
+            for rank in range(size)
+        ]
+        mean, left = torch.zeros(numel), []
+        for rank in range(size):
+            value = gradients[rank] + factor * senders[rank]
+            code = codec.encode(value, name)
+            left.append(codec.leave(value, code, name))
+            mean += codec.decode(code, name, numel)
+        mean = mean / size + factor * owner
+        code = codec.encode(mean, name)
+        result = exchange.all_reduce(
+            gradients[dist.get_rank()].clone(), layout, BufferCall(average=True)
+        ).wait()
+        assert torch.equal(result, codec.decode(code, name, numel)), step
+        state.end_step(applied=applied)
+        if applied:
+            senders, owner = left, codec.leave(mean, code, name)
+    assert rows_at_hub() == 1
+
+
+def test_ranks_get_what_the_stages_in_torch_compute_whatever_the_step(environment: dict[str, str]) -> None:
+    ranks.run(skipping_twin, 3, environment=environment)
+
+
+def twin_at_hub() -> int:
+    test_low_bit.as_the_twin()
+    return rows_at_hub()
+
+
+def test_over_a_hub_and_among_ranks_the_bits_are_the_same(environment: dict[str, str]) -> None:
+    assert ranks.run(twin_at_hub, 2, environment=environment | test_low_bit.WHOLE) == [1, 1]
+
+
+def trained() -> tuple[list[bytes], int]:
+    """Parameters after each step of DDP, which cuts its buckets anew after the first."""
+    wrapped, _ = hooked_low(net())
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05, momentum=0.9)
+    found = []
+    for batch in batches(6):
+        optimizer.zero_grad()
+        wrapped(batch).square().mean().backward()
+        optimizer.step()
+        found.append(b"".join(each.detach().numpy().tobytes() for each in wrapped.parameters()))
+        for parameter in wrapped.parameters():
+            same_on_all_ranks(parameter.detach())
+    return found, rows_at_hub()
+
+
+def test_ddp_trains_over_a_hub_by_the_recipe_alone(environment: dict[str, str]) -> None:
+    (first, rows), (second, _) = ranks.run(trained, 2, environment=environment)
+    assert first == second
+    assert rows > 0
+    assert ranks.run(trained, 2, environment=environment)[0] == (first, rows)
+
+
+def loaded() -> None:
+    """A state of ranks that were owners, with what they kept and without: after a step it is the sender's."""
+    numel = 20_000
+    layout = Layout.of([("weight", numel)])
+
+    def step(state: Any, number: int) -> None:
+        gradient = test_low_bit.whole_numbers(numel, number)
+        exchange_of(state).all_reduce(gradient, layout, BufferCall(average=False)).wait()
+
+    alone = dlcp.torch.GradientState(codec="int2", **LOW)
+    alone.pipeline._hub_of = lambda *_: None  # type: ignore[attr-defined]
+    for number in range(2):
+        step(alone, number)
+    saved = alone.state_dict()
+    owned = kept(alone, layout, "owner")
+    assert owned.any()
+    senders = []
+    for with_owners in (True, False):
+        if not with_owners:
+            saved["residual"]["owner"]["batches"] = []
+        state = dlcp.torch.GradientState(codec="int2", **LOW)
+        state.load_state_dict(saved)
+        step(state, 2)
+        senders.append(kept(state, layout, "sender"))
+        assert not kept(state, layout, "owner").any()
+    assert torch.equal(senders[0] - senders[1], owned)
+
+
+def test_what_owners_had_kept_before_there_was_a_hub_is_not_lost(environment: dict[str, str]) -> None:
+    ranks.run(loaded, 2, environment=environment)
+
+
+def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> None:
+    def layout(*names: str) -> Layout:
+        return Layout.of([(name, 4 * GROUP_VALUES) for name in names])
+
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+        groups = world.open()
+        memories: list[HubMemory] = [HubMemory() for _ in groups]
+
+        def step(group: Communicator, buffers: dict[str, Layout]) -> None:
+            assert group.hub_group is not None
+            memory = memories[group.rank]
+            for key, each in buffers.items():
+                row, factor = memory.open(key, each, group.hub_group, 1.0)
+                codes = coded(np.ones(each.numel, np.float32), "int4")
+                summed(group, codes, "int4", kept=row, factor=factor)
+            memory.end_step(applied=True)
+
+        def rows() -> int:
+            (core,) = core_groups(hub)
+            return len(core._residuals)
+
+        two = {"first": layout("a"), "second": layout("b", "c")}
+        world.each(groups, lambda group: step(group, two))
+        world.each(groups, lambda group: step(group, two))
+        assert rows() == 2
+        anew = {"first": layout("a", "b"), "third": layout("c")}
+        for _ in range(2):  # with the next sums the hub hears of what is let go
+            world.each(groups, lambda group: step(group, anew))
+        assert rows() == 2
+        memories.clear()
+        gc.collect()
+        for _ in range(2):
+            world.each(groups, lambda group: summed(group, coded(np.ones(256, np.float32), "int4"), "int4"))
+        assert rows() == 0
