@@ -137,7 +137,7 @@ class Communicator(LossyReductions):
         return how
 
     def join_hub(self, store: Store, timeout_s: float) -> None:
-        """Has all-reduces of at least hub_bytes_min go over the hub from now on. All members call it, once.
+        """Has reductions of at least hub_bytes_min go over the hub from now on. All members call it, once.
 
         Blocks and raises as open_hub_group.
         """
@@ -147,7 +147,7 @@ class Communicator(LossyReductions):
 
     @property
     def hub_group(self) -> HubGroup | None:
-        """The group with a hub's cores that large all-reduces go over; None: there is no hub."""
+        """The group with a hub's cores that large reductions go over; None: there is no hub."""
         return self._hub_group
 
     @property
