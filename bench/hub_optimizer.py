@@ -1,9 +1,12 @@
 """A hub's optimizer fused with the sum of contributions, against separate passes and a bare addition.
 
-One thread, processor time. A model of 64 MiB in keys of 32 KiB; contributions, weights and states are 192 to 448 MiB,
-beyond every cache. Separate passes go over the whole model: k - 1 additions, the average, the optimizer; torch does the
-same with its own kernels (foreach=False). A rate is of all bytes that are read and written, so that it can be held
-against that of `sum += contribution`, which reads two arrays and writes one. Rows take turns; a ratio is of one turn.
+One thread, processor time. A model of 64 MiB in keys of 32 KiB; weights and states are beyond every cache, and packets
+in one. What is judged is what a core does with them, by the same calls and in the same order, block by block of a
+packet's length: contributions are added as they come, and the last is added, averaged and applied in one pass, and the
+weights copied into the reply. Separate passes add the same packets to a sum of the whole model, and then average and
+apply it; torch adds arrays of the model's size with its own kernels (foreach=False). A rate is of the bytes of weights
+and states that are read and written, to be held against that of `sum += contribution`, which reads two arrays and
+writes one. Rows take turns; a ratio is of one turn.
 
 AVX2 and AVX-512 have bars. The portable variant on x86-64 imitates fused multiply-adds, and memory is not its limit.
 """
@@ -70,7 +73,7 @@ def run(*, quick: bool) -> Report:
                 if variant == "portable":
                     continue
                 what = f"{optimizer}, {variant}, {contributions} contributions"
-                if contributions > 1:  # of one there is nothing to add: both are the same pass
+                if contributions > 1:  # of one there is nothing to add
                     report.at_least(OVER_SEPARATE_AT_LEAST, f"{what}: separate passes / fused", over)
                 report.at_least(OF_ADD_RATE_AT_LEAST, f"{what}: rate of the bare addition", of_add)
     return report

@@ -1,8 +1,12 @@
 // Times of an optimizer fused with the sum of its contributions, of the same in separate passes, and of a bare addition,
-// over a model that is cut into keys.
+// over a model that is cut into keys. Contributions come as to a hub's core: key by key, and of each contribution block by
+// block, from packets that are in a near cache.
 //
-// fused     key by key: contributions are added, averaged and applied, each read once.
-// separate  pass after pass over the whole model: the sum, contribution by contribution; the average; the optimizer.
+// fused     what the core does (native/collective/dataflow.cpp, update.cpp): a block is added to the sum so far, but of the
+//           last contribution it is added, averaged and applied in one pass, and the weights are copied into the reply,
+//           which lies where the sum was.
+// separate  blocks are added to a sum of the whole model; then pass after pass over it: the average; the optimizer. Weights
+//           are sent from where they are.
 // add       sum += contribution, key by key, over as much memory.
 //
 // Rows take turns, so that another program's turn on the processor spreads over all of them. Usage: see Arguments
@@ -65,20 +69,26 @@ int main(int argc, char** argv) {
     const bench::Arguments arguments(argc, argv,
                                      {{"bytes", "67108864"},  // of the model
                                       {"key-bytes", "32768"},
+                                      {"block-bytes", "1424"},  // that a packet carries over Ethernet
                                       {"contributions", "2"},
                                       {"optimizer", "nesterov"},  // or adamw
                                       {"turns", "11"}});
     const auto count = static_cast<std::size_t>(arguments.integer("bytes")) / sizeof(float);
     const auto key = static_cast<std::size_t>(arguments.integer("key-bytes")) / sizeof(float);
+    const auto block = static_cast<std::size_t>(arguments.integer("block-bytes")) / sizeof(float);
     const auto parts = static_cast<std::size_t>(arguments.integer("contributions"));
     const auto divisor = static_cast<std::uint32_t>(parts);
     const OptimizerRule rule = rule_of(arguments.text("optimizer"));
     const std::size_t states = optimizer_states(rule);
-    constexpr std::uint64_t step = 10;  // none of the first, which are different
+    const OptimizerStep step(rule, 10);  // none of the first, which are different
     const SquareRoot root;
 
-    std::vector<Memory> contributions;
-    for (std::size_t k = 0; k < parts; ++k) contributions.push_back(allocate(count));
+    std::vector<Memory> packets;  // of one key, per contribution
+    for (std::size_t k = 0; k < parts; ++k) packets.push_back(allocate(key));
+    const Memory bare_memory = allocate(count);
+    const float* const bare = bare_memory.get();
+    const Memory reply_memory = allocate(key);
+    float* const reply = reply_memory.get();
     const Memory sum_memory = allocate(count);
     float* const sum = sum_memory.get();
     Model model{.weights = allocate(count), .states = {}};
@@ -95,6 +105,14 @@ int main(int argc, char** argv) {
     const auto for_each_key = [&](auto work) {
         for (std::size_t at = 0; at < count; at += key) work(at, std::min(key, count - at));
     };
+    // work(contribution, place in the model, place in the key, elements)
+    const auto for_each_block = [&](auto work) {
+        for_each_key([&](std::size_t begin, std::size_t elements) {
+            for (std::size_t k = 0; k < parts; ++k)
+                for (std::size_t at = 0; at < elements; at += block)
+                    work(k, begin + at, at, std::min(block, elements - at));
+        });
+    };
     const std::size_t array = count * sizeof(float);
     const std::size_t updated = (2 + 2 * states) * array;  // weights and states, read and written
 
@@ -103,27 +121,36 @@ int main(int argc, char** argv) {
         const std::string start = std::string(name(variant)) + ' ';
         const ReduceFunction add = find_reduce(DataType::f32, ReduceOp::sum, variant);
         const AverageFunction average = find_average(DataType::f32, variant);
-        rows.push_back({start + "add", 3 * array, [=, &contributions] {
-                            for_each_key([&](std::size_t at, std::size_t n) {
-                                add(sum + at, sum + at, contributions[0].get() + at, n);
-                            });
+        const auto take = [=](float* target, const float* packet, std::size_t k, std::size_t n) {
+            if (k == 0)
+                std::memcpy(target, packet, n * sizeof(float));
+            else
+                add(target, target, packet, n);
+        };
+        rows.push_back({start + "add", 3 * array, [=] {
+                            for_each_key(
+                                [&](std::size_t at, std::size_t n) { add(sum + at, sum + at, bare + at, n); });
                         }});
-        rows.push_back({start + "fused", parts * array + updated, [=, &contributions] {
-                            std::vector<const float*> from(parts);
-                            for_each_key([&](std::size_t at, std::size_t n) {
-                                for (std::size_t k = 0; k < parts; ++k) from[k] = contributions[k].get() + at;
-                                OptimizerMemory memory = memory_of(from, at, n);
+        rows.push_back({start + "fused", updated, [=, &packets] {
+                            for_each_block([&](std::size_t k, std::size_t at, std::size_t in_key, std::size_t n) {
+                                const float* const packet = packets[k].get() + in_key;
+                                if (k + 1 < parts) return take(reply + in_key, packet, k, n);
+                                const float* const from[] = {reply + in_key, packet};
+                                OptimizerMemory memory =
+                                    memory_of(std::span(from).subspan(parts == 1 ? 1 : 0), at, n);
                                 memory.divisor = divisor;
-                                apply(rule, step, memory, root, variant);
+                                apply(step, memory, root, variant);
+                                std::memcpy(reply + in_key, memory.next_weights, n * sizeof(float));
                             });
                         }});
-        const std::size_t summed = parts == 1 ? 0 : 3 * (parts - 1) * array + 2 * array;
-        rows.push_back({start + "separate", summed + array + updated, [=, &contributions] {
-                            const float* from = parts == 1 ? contributions[0].get() : sum;
-                            for (std::size_t k = 1; k < parts; ++k)
-                                add(sum, k == 1 ? contributions[0].get() : sum, contributions[k].get(), count);
+        const std::size_t averaged = parts == 1 ? 0 : 2 * array;
+        rows.push_back({start + "separate", array + averaged + array + updated, [=, &packets] {
+                            for_each_block([&](std::size_t k, std::size_t at, std::size_t in_key, std::size_t n) {
+                                take(sum + at, packets[k].get() + in_key, k, n);
+                            });
                             if (parts != 1) average(sum, count, divisor);
-                            apply(rule, step, memory_of({&from, 1}, 0, count), root, variant);
+                            const float* const from[] = {sum};
+                            apply(step, memory_of(from, 0, count), root, variant);
                         }});
     }
     for (std::int64_t turn = -1; turn < arguments.integer("turns"); ++turn) {  // the first warms up

@@ -87,7 +87,7 @@ class Communicator(LossyReductions):
 
     @property
     def hub_group(self) -> HubGroup | None:
-        """The group with a hub's cores that large all-reduces go over; None: there is no hub."""
+        """The group with a hub's cores that large reductions go over; None: there is no hub."""
         from dlcp.transport.hub.group import HubGroup
 
         return next((adder for adder in self.adders if isinstance(adder, HubGroup)), None)

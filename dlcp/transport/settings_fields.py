@@ -191,9 +191,9 @@ class SettingsFields:
     authenticated. See p4/aggregation.md. Accepted: switch://HOST:PORT, with ?NAME=VALUE&… behind it, or off.
     """
     hub: str | None = None
-    """The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several share
-    the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs hub_key_file or
-    key_file. Accepted: host:port of a hub's service, several with commas, or off.
+    """The hub of this rank's rack (`dlcp hub`), which adds for all-reduces and reduce-scatters of the job's groups;
+    several share the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs
+    hub_key_file or key_file. Accepted: host:port of a hub's service, several with commas, or off.
     """
     hub_job: str = "job"
     """The job's name at the hub, under which the hub's file of keys has the key that admits it. Accepted: a name."""
@@ -202,7 +202,9 @@ class SettingsFields:
     it is the user's own. Accepted: the path of a file, or auto.
     """
     hub_bytes_min: int = 262144
-    """All-reduces of fewer bytes do not go over the hub. Accepted: an integer from 1 to 1 099 511 627 776."""
+    """Sums of fewer bytes do not go over the hub; of coded values they count as floats. Accepted: an integer from 1
+    to 1 099 511 627 776.
+    """
     timeout_s: float | None = None
     """Time after which a collective fails on every rank; auto: what the group is opened with (torch: its `timeout`).
     Accepted: a number above 0 up to 1e+09, or auto.

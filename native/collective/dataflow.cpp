@@ -57,13 +57,16 @@ void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step,
     if (payload != nullptr && state.memory.data != nullptr) {
         std::uint8_t* target = state.memory.data + offset;
         const std::size_t count = bytes / operation.element_bytes;
-        if (plan.operands.empty())
+        const std::uint8_t* so_far =
+            plan.operands.empty() ? nullptr : memory_of(operation, plan.operands[0].chunk).data + offset;
+        const bool updates = plan.final && operation.update;
+        if (updates)
+            update(operation, plan, so_far, payload, target, offset, bytes);
+        else if (so_far == nullptr)
             std::memcpy(target, payload, bytes);
         else
-            operation.reduce(target, memory_of(operation, plan.operands[0].chunk).data + offset, payload, count);
-        if (plan.final && operation.update)
-            update(operation, plan, target, offset, bytes);
-        else if (plan.final && operation.average_over > 1)
+            operation.reduce(target, so_far, payload, count);
+        if (plan.final && !updates && operation.average_over > 1)
             operation.average(target, count, operation.average_over);
     }
     produced(now, slot, step, offset, bytes);

@@ -125,7 +125,10 @@ std::uint32_t CollectiveExecutor::prepare(Time now, Group& group, const Collecti
         bind_memory(operation, command);
         prepare_steps(operation);
         if (command.coded != nullptr) check_coded(operation, command);
-        if (command.update != nullptr) check_update(operation, command);
+        if (command.update != nullptr) {
+            check_update(operation, command);
+            operation.optimizer_step.emplace(command.update->rule, command.update->step);
+        }
         if (command.loss != nullptr) check_loss(group, operation, command);
     } catch (...) {
         std::erase(group.operations, slot);

@@ -174,8 +174,8 @@ private:
 
     // update.cpp
     static void check_update(const GroupOperation& operation, const CollectiveCommand& command);
-    static void update(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
-                       std::uint32_t offset, std::uint32_t bytes);
+    static void update(const GroupOperation& operation, const Schedule::Step& plan, const std::uint8_t* so_far,
+                       const std::uint8_t* last, std::uint8_t* target, std::uint32_t offset, std::uint32_t bytes);
 
     // loss.cpp
     void check_loss(Group& group, const GroupOperation& operation, const CollectiveCommand& command);

@@ -57,6 +57,7 @@ struct GroupOperation {
     std::optional<UpdateRules> update;                    // final results are next weights
     std::optional<CodedRules> coded;                      // the elements are coded groups
     std::array<std::vector<ChunkMemory>, spaces> memory;  // by Space, then by index of the chunk
+    std::optional<OptimizerStep> optimizer_step;          // update: its step
     std::vector<std::size_t> coded_first;                 // coded: the first value of each step that combines
     std::vector<MemoryPool::Piece> borrowed;  // scratch; goes back to the pool when the operation is over
     Time since{0};                            // when it started

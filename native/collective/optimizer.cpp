@@ -41,7 +41,7 @@ UpdateWork work_of(const OptimizerMemory& memory, bool maximize) {
     return work;
 }
 
-void apply_rule(const Sgd& rule, std::uint64_t step, const OptimizerMemory& memory, const SquareRoot&,
+void apply_rule(const Sgd& rule, const OptimizerStep& step, const OptimizerMemory& memory, const SquareRoot&,
                 const OptimizerKernels& kernels) {
     const UpdateWork work = work_of(memory, rule.maximize);
     const SgdFactors factors{.decay = rounded(rule.weight_decay),
@@ -49,19 +49,16 @@ void apply_rule(const Sgd& rule, std::uint64_t step, const OptimizerMemory& memo
                              .gradient = rounded(1 - rule.dampening),
                              .learning_rate = rounded(-rule.learning_rate)};
     const SgdForm form = rule.momentum == 0 ? SgdForm::plain
-                         : step == 1        ? (rule.nesterov ? SgdForm::first_nesterov : SgdForm::first)
+                         : step.step == 1   ? (rule.nesterov ? SgdForm::first_nesterov : SgdForm::first)
                                             : (rule.nesterov ? SgdForm::next_nesterov : SgdForm::next);
     in_standard_modes(kernels.sgd[rule.weight_decay != 0][static_cast<std::size_t>(form)], &work, &factors);
 }
 
-void apply_rule(const Adam& rule, std::uint64_t step, const OptimizerMemory& memory, const SquareRoot& root,
+void apply_rule(const Adam& rule, const OptimizerStep& step, const OptimizerMemory& memory, const SquareRoot& root,
                 const OptimizerKernels& kernels) {
     const UpdateWork work = work_of(memory, rule.maximize);
-    const auto steps = static_cast<double>(step);
     const float lerp = rounded(1 - rule.beta1);
     const bool lerp_from_mean = std::fabs(lerp) < 0.5f;
-    const double correction1 = 1 - std::pow(rule.beta1, steps);
-    const double correction2 = 1 - std::pow(rule.beta2, steps);
     const AdamDecay decay = rule.weight_decay == 0 ? AdamDecay::none
                             : rule.decoupled       ? AdamDecay::decoupled
                                                    : AdamDecay::coupled;
@@ -71,16 +68,16 @@ void apply_rule(const Adam& rule, std::uint64_t step, const OptimizerMemory& mem
         .lerp_from_mean = lerp_from_mean,
         .second = rounded(rule.beta2),
         .square = rounded(1 - rule.beta2),
-        .correction = rounded(std::pow(correction2, 0.5)),  // not sqrt: Python's ** is pow
+        .correction = rounded(step.correction2_root),
         .epsilon = rounded(rule.epsilon),
-        .step_size = rounded(-(rule.learning_rate / correction1)),
+        .step_size = rounded(-(rule.learning_rate / step.correction1)),
         .root = root.call,
         .root_context = root.context};
     const auto& table = root.call == nullptr ? kernels.adam : kernels.adam_with_root;
     in_standard_modes(table[static_cast<std::size_t>(decay)][rule.amsgrad], &work, &factors);
 }
 
-void apply_rule(const Lars& rule, std::uint64_t, const OptimizerMemory& memory, const SquareRoot&,
+void apply_rule(const Lars& rule, const OptimizerStep&, const OptimizerMemory& memory, const SquareRoot&,
                 const OptimizerKernels& kernels) {
     const UpdateWork work = work_of(memory, false);
     const double rate = rule.learning_rate * rule.ratio;
@@ -97,10 +94,17 @@ std::size_t optimizer_states(const OptimizerRule& rule) {
     return 1;
 }
 
-void apply(const OptimizerRule& rule, std::uint64_t step, const OptimizerMemory& memory, const SquareRoot& root,
-           Variant variant) {
+OptimizerStep::OptimizerStep(const OptimizerRule& its_rule, std::uint64_t number) : rule(its_rule), step(number) {
     assert(step != 0);
-    std::visit([&](const auto& each) { apply_rule(each, step, memory, root, kernels_of(variant)); }, rule);
+    if (const auto* adam = std::get_if<Adam>(&rule)) {
+        const auto steps = static_cast<double>(step);
+        correction1 = 1 - std::pow(adam->beta1, steps);
+        correction2_root = std::pow(1 - std::pow(adam->beta2, steps), 0.5);  // not sqrt: Python's ** is pow
+    }
+}
+
+void apply(const OptimizerStep& step, const OptimizerMemory& memory, const SquareRoot& root, Variant variant) {
+    std::visit([&](const auto& each) { apply_rule(each, step, memory, root, kernels_of(variant)); }, step.rule);
 }
 
 Optimizer::Optimizer(const OptimizerRule& rule, std::size_t count)
@@ -120,7 +124,7 @@ void Optimizer::step(std::span<const float* const> contributions, std::uint32_t 
                            .weights = weights,
                            .next_weights = next_weights};
     for (std::size_t i = 0; i < states(); ++i) memory.states[i] = state(i).data();
-    apply(rule_, ++steps_, memory, root, variant);
+    apply(OptimizerStep(rule_, ++steps_), memory, root, variant);
 }
 
 }  // namespace dlcp

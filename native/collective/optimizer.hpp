@@ -9,7 +9,8 @@
 // Square roots are rounded to nearest. torch leaves them to MKL where it was built with it, which rounds every fifth to
 // the neighbour on AMD's processors: a caller who wants torch's bits of Adam gives its function (dlcp/torch/vml.py).
 //
-// LARS needs norms of whole layers, so its trust ratio is an input: whoever holds the layer computes it before.
+// LARS needs norms of whole layers, so its trust ratio is an input: whoever holds the layer computes it before. A hub holds
+// keys and no layers, so it has no LARS (dlcp/transport/hub/rule.py).
 #pragma once
 
 #include <array>
@@ -78,9 +79,19 @@ struct OptimizerMemory {
     std::array<float*, optimizer_states_max> states{};  // as many as optimizer_states() says
 };
 
-// Makes step `step`, the first being 1. `variant` is one of available_variants().
-void apply(const OptimizerRule& rule, std::uint64_t step, const OptimizerMemory& memory, const SquareRoot& root,
-           Variant variant);
+// A step of all blocks: what they have in common is computed once, since Adam's powers take as long as a short block.
+struct OptimizerStep {
+    OptimizerStep(const OptimizerRule& rule, std::uint64_t step);  // the first step is 1
+
+    OptimizerRule rule;
+    std::uint64_t step;
+    // Of Adam: 1 - beta1^step, and the root of 1 - beta2^step.
+    double correction1 = 1;
+    double correction2_root = 1;
+};
+
+// Makes a step. `variant` is one of available_variants().
+void apply(const OptimizerStep& step, const OptimizerMemory& memory, const SquareRoot& root, Variant variant);
 
 // States and steps of some weights, such as a key's. One thread at a time.
 class Optimizer {

@@ -1,7 +1,7 @@
 // An optimizer on sums: what a hub's core does between the last contribution and the reply (PHub, SoCC 2018).
 //
-// It runs in the receive path on the bytes that were just added, which are in the nearest cache, and on weights and states
-// that only this core touches.
+// It runs in the receive path, on the sum so far, which is in a near cache, on the last contribution as it lies in its
+// packet, and on weights and states that only this core touches: one pass adds, averages and applies.
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -39,21 +39,32 @@ void CollectiveExecutor::check_update(const GroupOperation& operation, const Col
     }
 }
 
-// `target` holds the sum of `bytes` from `offset` of its chunk on; it becomes the next weights.
-void CollectiveExecutor::update(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
+// The sum of `so_far` and `last` (nullptr: there is none so far), `bytes` from `offset` of the chunk on, is the gradient.
+// `target`, which may be `so_far`, becomes the next weights.
+void CollectiveExecutor::update(const GroupOperation& operation, const Schedule::Step& plan,
+                                const std::uint8_t* so_far, const std::uint8_t* last, std::uint8_t* target,
                                 std::uint32_t offset, std::uint32_t bytes) {
     const UpdateRules& update = *operation.update;
     const UpdateRules::Chunk& chunk = update.chunks[plan.target.index];
     const std::size_t first = offset / sizeof(float);
-    const auto* sum = reinterpret_cast<const float*>(target);
+    if (reinterpret_cast<std::uintptr_t>(last) % alignof(float) != 0) {  // a piece of a packet may begin anywhere
+        if (so_far == nullptr)
+            std::memcpy(target, last, bytes);
+        else
+            operation.reduce(target, so_far, last, bytes / sizeof(float));
+        so_far = nullptr;
+        last = target;
+    }
+    const float* const contributions[] = {reinterpret_cast<const float*>(so_far != nullptr ? so_far : last),
+                                          reinterpret_cast<const float*>(last)};
     OptimizerMemory memory;
-    memory.contributions = {&sum, 1};
+    memory.contributions = {contributions, so_far != nullptr ? 2u : 1u};
     memory.divisor = update.divisor;
     memory.count = bytes / sizeof(float);
     memory.weights = memory.next_weights = chunk.weights + first;
     const std::size_t states = optimizer_states(update.rule);
     for (std::size_t i = 0; i < states; ++i) memory.states[i] = chunk.states[i] + first;
-    dlcp::apply(update.rule, update.step, memory, update.root, available_variants().back());
+    dlcp::apply(*operation.optimizer_step, memory, update.root, available_variants().back());
     // Replies leave from the target: the weights go on to change while a reply may still have to be repaired.
     std::memcpy(target, memory.next_weights, bytes);
 }

@@ -171,9 +171,9 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
          "off"}),
     setting_row<&JobSettings::hub>(
         {SettingSection::collectives, "hub", accept::text("host:port of a hub's service, several with commas"),
-         "The hub of this rank's rack (`dlcp hub`), which adds what all-reduces of the job's groups sum; several "
-         "share the work. Ranks that name different ones are racks, whose hubs exchange their sums. Needs "
-         "hub_key_file or key_file.",
+         "The hub of this rank's rack (`dlcp hub`), which adds for all-reduces and reduce-scatters of the job's "
+         "groups; several share the work. Ranks that name different ones are racks, whose hubs exchange their "
+         "sums. Needs hub_key_file or key_file.",
          "off"}),
     setting_row<&JobSettings::hub_job>({SettingSection::collectives, "hub_job", accept::text("a name"),
                                         "The job's name at the hub, under which the hub's file of keys has the "
@@ -184,9 +184,9 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
                                              "hexadecimal digits; auto: the job key, "
                                              "if it is the user's own.",
                                              "auto"}),
-    setting_row<&JobSettings::hub_bytes_min>({SettingSection::collectives, "hub_bytes_min",
-                                              accept::integer(1, tebibyte),
-                                              "All-reduces of fewer bytes do not go over the hub."}),
+    setting_row<&JobSettings::hub_bytes_min>(
+        {SettingSection::collectives, "hub_bytes_min", accept::integer(1, tebibyte),
+         "Sums of fewer bytes do not go over the hub; of coded values they count as floats."}),
     setting_row<&JobSettings::timeout_s>({SettingSection::collectives, "timeout_s", accept::above(0, 1e9),
                                           "Time after which a collective fails on every rank; auto: what the "
                                           "group is opened with (torch: its `timeout`).",

@@ -16,8 +16,8 @@ from dlcp.hub.service import HubService
 from dlcp.transport.bounded import LossRules
 from dlcp.transport.coded import CODECS, GROUP_VALUES, CodedRules
 from dlcp.transport.communicator import Communicator, Reduction, Span
-from dlcp.transport.hub.coded import KeptAtHub
-from dlcp.transport.hub.plan import KEY_GROUPS
+from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
+from dlcp.transport.hub.plan import KEY_GROUPS, HubPlan, HubPlanner
 from tests.hub.test_service import KEY, LOSSY, MIB, ranks_of, service, wait_until
 from tests.support.ranks import World
 from tests.transport.communicator.test_communicator_coded import Bytes, Floats, coded, decoded, parts_of
@@ -260,3 +260,71 @@ def test_memory_that_cannot_be_cut_into_keys_is_refused() -> None:
                 group.coded_all_reduce([one, other], [one, other], CodedRules("int4"))
 
         world.each(world.open(), work)
+
+
+@pytest.mark.parametrize("groups", [1, 3, KEY_GROUPS + 1])
+def test_fewer_keys_than_cores_and_several_sums_at_once(groups: int) -> None:
+    """Three cores: some have no key of a sum. Each row of sums has what its own codes left."""
+    rows, steps, size = 3, 3, 2
+    with service(cores=3) as hub, ranks_of(hub, size) as world:
+
+        def work(group: Communicator) -> list[bytes]:
+            kept, found = [KeptAtHub() for _ in range(rows)], []
+            for step in range(steps):
+                codes = [
+                    coded(contribution(group.rank, 10 * row + step, groups), "int2") for row in range(rows)
+                ]
+                results = [np.zeros_like(each) for each in codes]
+                works = [
+                    group.coded_all_reduce(
+                        parts_of(result, size, "int2"),
+                        parts_of(each, size, "int2"),
+                        CodedRules("int2", kept=row),
+                    )
+                    for result, each, row in zip(results, codes, kept, strict=True)
+                ]
+                for one in works:
+                    one.wait()
+                for row in kept:
+                    row.end_step(applied=True)
+                found += [result.tobytes() for result in results]
+            return found
+
+        found = world.each(world.open(), work)
+    assert found[0] == found[1]
+    for row in range(rows):
+        left = np.zeros(groups * GROUP_VALUES, np.float32)
+        for step in range(steps):
+            total = left + sum(
+                decoded(coded(contribution(rank, 10 * row + step, groups), "int2"), "int2")
+                for rank in range(size)
+            )
+            code = coded(total, "int2")
+            left = total - decoded(code, "int2")
+            assert found[0][step * rows + row] == code.tobytes(), (row, step)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nbytes": 33}, {"coded": CodedTerms(CODECS["int4"].codec, kept=7, before=1)}],
+    ids=["no whole groups", "nothing is kept under the number"],
+)
+def test_a_core_refuses_what_it_cannot_serve(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks say no such thing; these do, and the group fails on all of them."""
+    as_coded = HubPlanner.as_coded
+
+    def wrong(self: HubPlanner, plan: HubPlan, terms: CodedTerms) -> HubPlan:
+        made = as_coded(self, plan, terms)
+        made.announcement = made.announcement._replace(**change)
+        return made
+
+    monkeypatch.setattr(HubPlanner, "as_coded", wrong)
+    with service(cores=1) as hub, ranks_of(hub, 2) as world:
+
+        def fails(group: Communicator) -> None:
+            with pytest.raises(CollectiveError, match="the hub's core"):
+                summed(group, coded(contribution(group.rank, 0, 8), "int4"), "int4")
+
+        world.each(world.open(), fails)
+        (job,) = hub._jobs.values()
+        wait_until(lambda: all(core._held_bytes == 0 for core in job.cores), "memory is held for nobody")
