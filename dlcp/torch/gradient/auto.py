@@ -68,7 +68,7 @@ class AutoPipeline:
         self._begin_trial()
 
     def _few_bits(self) -> Pipeline:
-        return ByHosts(self._state, CodedPipeline(self._state, CODEC), expects_hosts=False)
+        return ByHosts.of_coded(self._state, CodedPipeline(self._state, CODEC))
 
     def _begin_trial(self) -> None:
         # Of this process, not of the training: all ranks make a state, or load one, at the same step.

@@ -16,9 +16,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 
@@ -31,6 +31,7 @@ from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 from dlcp.transport.work import ManyWorks, Work
 
 if TYPE_CHECKING:
+    from dlcp.torch.gradient.coded import CodedPipeline
     from dlcp.torch.gradient.feedback import FeedbackMemory
     from dlcp.torch.gradient.residual import ResidualMemory
     from dlcp.torch.gradient.residual_report import ResidualReport
@@ -97,13 +98,22 @@ class _Host:
 class ByHosts:
     """Buffers of one state; see pipeline.Pipeline. `inner`: what happens to a shard between hosts.
 
-    `expects_hosts`: a warning says where hosts do not have several ranks each.
+    `expects_hosts`: a warning says where hosts do not have several ranks each. `among_all`: whether `inner` takes a
+    buffer as it is.
     """
 
     wants_norm = False
 
-    def __init__(self, state: GradientState, inner: Pipeline, *, expects_hosts: bool = True) -> None:
+    def __init__(
+        self,
+        state: GradientState,
+        inner: Pipeline,
+        *,
+        expects_hosts: bool = True,
+        among_all: Callable[[GradientBuffer], bool] = lambda _: False,
+    ) -> None:
         self._state = state
+        self._among_all = among_all
         self._expects_hosts = expects_hosts
         self._inner = inner
         self.sequences = inner.sequences
@@ -112,6 +122,11 @@ class ByHosts:
         self._hosts: dict[tuple[ProcessGroup, str], _Host | None] = {}
         # What a loaded state is of, until it has been compared with what is here.
         self._loaded: list[tuple[int, int] | None] = []
+
+    @classmethod
+    def of_coded(cls, state: GradientState, coded: CodedPipeline) -> Self:
+        """Few bits between hosts, wherever there are some; what goes over a hub goes there from every rank."""
+        return cls(state, coded, expects_hosts=False, among_all=coded.is_for_hub)
 
     @property
     def residual(self) -> ResidualMemory | FeedbackMemory | None:
@@ -131,7 +146,8 @@ class ByHosts:
         numbering = buffer.communicator
         if buffer.call.sequence is None:
             numbering = buffer.group.numbering(numbering)
-        host = None if buffer.scattered else self._host_of(buffer.group, numbering)
+        alone = buffer.scattered or self._among_all(buffer)
+        host = None if alone else self._host_of(buffer.group, numbering)
         if host is None or buffer.values.numel() < SHARD_NUMEL_MIN * host.inside.size:
             return self._inner.start(buffer)
         inside, dtype = host.inside, DATA_TYPES[buffer.values.dtype]
@@ -237,12 +253,8 @@ class ByHosts:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As Pipeline; the first buffer raises ArgumentError if the state is of other hosts, or ranks on each."""
-        if BY_HOSTS not in state:
-            raise ArgumentError(
-                "the state is of ranks that knew no hosts; accepted: one of hitopk or by_hosts=True"
-            )
         self._inner.load_state_dict(state)
-        shape = state[BY_HOSTS]
+        shape = state.get(BY_HOSTS)  # without it: of by_hosts=False
         self._loaded = [] if shape == () else [None if shape is None else (int(shape[0]), int(shape[1]))]
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:

@@ -194,6 +194,11 @@ class CodedPipeline:
             critical_bytes=critical_bytes,
         )
 
+    def is_for_hub(self, buffer: GradientBuffer) -> bool:
+        """Whether a hub would make the coded sum of a buffer all of whose values are coded. The same on all ranks."""
+        groups = buffer.values.numel() // GROUP_VALUES
+        return not self._options.may_lose and buffer.communicator.takes_coded(groups)
+
     def _hub_of(self, buffer: GradientBuffer, plan: CodePlan) -> HubGroup | None:
         """The group with a hub that makes the buffer's coded sum; None: the ranks make it. The same on all ranks."""
         communicator = buffer.communicator

@@ -63,8 +63,9 @@ class GradientOptions:
     clip: float | None = None
     """A parameter's gradient of a larger L2 norm than clip / sqrt(ranks) is scaled down to it before anything is added,
     as 5 in RedSync's prototype; None: no clipping here."""
-    by_hosts: bool = False
-    """Ranks of one host are summed exactly first, and few bits travel between hosts alone (by_hosts.py)."""
+    by_hosts: bool = True
+    """Where several hosts have several ranks each, those of one are summed exactly first, and few bits travel between
+    hosts alone (by_hosts.py)."""
     dense_if_cheaper: bool = True
     """All values travel where the transport's estimators say that this takes less time (network_costs.py)."""
     chunk_numel: int = 1024

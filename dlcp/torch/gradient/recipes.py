@@ -51,7 +51,7 @@ class Recipe:
 
 def _low_bit(state: GradientState) -> Pipeline:
     coded = CodedPipeline(state)
-    return ByHosts(state, coded) if state.options.by_hosts else coded
+    return ByHosts.of_coded(state, coded) if state.options.by_hosts else coded
 
 
 _BUDGET = {"loss_budget", "budget_scope", "loss_cap", "critical", "small_numel", "critical_share"}

@@ -76,7 +76,7 @@ def dense_is_the_plain_sum() -> None:
 def low_bit_keeps_the_mass() -> None:
     """Over steps, the sum of results and what hosts keep is the sum of gradients; replicas are equal in each."""
     with on_hosts(HOSTS):
-        state = dlcp.torch.GradientState(recipe="low_bit", by_hosts=True, small_numel=0, verify=True)
+        state = dlcp.torch.GradientState(recipe="low_bit", small_numel=0, verify=True)
         applied, given = torch.zeros(NUMEL), torch.zeros(NUMEL)
         for step in range(4):
             mine = gradients(step)

@@ -317,8 +317,6 @@ def resumed(recipe: str) -> None:
     if recipe == "hitopk":
         with pytest.raises(ValueError, match="accepted for states by hosts: 4"):
             reshard(states, 2)
-        with pytest.raises(ValueError, match="knew no hosts"):
-            again.load_state_dict({name: value for name, value in saved.items() if name != "by_hosts"})
     for size in (RANKS,) if recipe == "hitopk" else (1, 2, 8):
         after = sum(kept_of(recipe, each, layout) for each in reshard(states, size))
         torch.testing.assert_close(after / size, mass / RANKS)

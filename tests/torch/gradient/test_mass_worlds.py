@@ -35,10 +35,10 @@ FOUND = (300009,)
 CASES: Mapping[str, Mapping[str, Any]] = {
     **{name: {"recipe": name} | options for name, options in OPTIONS.items() if name != "low_bit"},
     **{
-        f"low_bit-{codec}": {"recipe": "low_bit", "codec": codec, "warmup_steps": 1}
+        f"low_bit-{codec}": {"recipe": "low_bit", "codec": codec, "warmup_steps": 1, "by_hosts": False}
         for codec in ("int8", "int4", "int2")
     },
-    "low_bit-by_hosts": {"recipe": "low_bit", "warmup_steps": 0, "by_hosts": True},
+    "low_bit-by_hosts": {"recipe": "low_bit", "warmup_steps": 0},
 }
 SHAPES = {"a": (40, 60), "b": (7, 11), "c": (30, 50), "d": (64, 64), "bias": (50,), "table": (20, 8)}
 
