@@ -117,7 +117,7 @@ class HubGroup(Membership):
     def takes_scattered(self, sizes: Sequence[int]) -> bool:
         """Whether a reduce-scatter of such parts goes over the hub. The same on all ranks."""
         nbytes = sum(sizes)
-        return self._has_one_rack(nbytes) and nbytes > 0 and len(set(sizes)) == 1
+        return nbytes >= max(1, self.job.settings.hub_bytes_min) and len(set(sizes)) == 1
 
     def reduce_scatter(
         self,
@@ -144,15 +144,11 @@ class HubGroup(Membership):
         inputs = [key for part in parts for key in even_parts(part, keys, dtype)]
         return self._begin(plan, inputs, even_parts(output, keys, dtype), self._options(dict(how)))
 
-    def _has_one_rack(self, nbytes: int) -> bool:
-        """Whether there is one rack, and a buffer is long enough for a hub."""
-        return max(self._shape.racks) == 0 and nbytes >= self.job.settings.hub_bytes_min
-
     # ---- coded values ----
 
     def takes_coded(self, nbytes: int) -> bool:
         """Whether coded sums of so many bytes of float32 values go over the hub. The same on all ranks."""
-        return self._has_one_rack(nbytes)
+        return max(self._shape.racks) == 0 and nbytes >= self.job.settings.hub_bytes_min
 
     def coded_all_reduce(
         self,
