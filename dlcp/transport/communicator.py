@@ -115,12 +115,14 @@ class Communicator(LossyReductions):
 
         There parts follow one another in memory, nothing is lost, and `coded.kept` is what the hub keeps.
         """
-        groups = sum(sizes_of(self._calls.parts(inputs, "inputs"))) // codec_traits(coded.codec).group_bytes
-        if loss is not None or coded.before is not None or not self.takes_coded(groups):
+        hub = self._hub_group
+        if hub is None or loss is not None or coded.before is not None:
             return super().coded_all_reduce(outputs, inputs, coded, op, loss=loss, agree=agree, **how)
-        assert self._hub_group is not None
+        groups = sum(sizes_of(self._calls.parts(inputs, "inputs"))) // codec_traits(coded.codec).group_bytes
+        if not self.takes_coded(groups):
+            return super().coded_all_reduce(outputs, inputs, coded, op, agree=agree, **how)
         how = self._beside_hub("coded_all_reduce", how)
-        return self._hub_group.coded_all_reduce(outputs, inputs, coded, op, agree, how)
+        return hub.coded_all_reduce(outputs, inputs, coded, op, agree, how)
 
     def takes_coded(self, groups: int) -> bool:
         """Whether a hub makes coded sums of so many groups, and keeps what their codes leave. The same on all ranks."""
