@@ -159,7 +159,7 @@ class HubGroup(Membership):
         agree: str,
         how: CollectiveKeywords,
     ) -> Work:
-        """As Communicator.coded_all_reduce, whose number `how` brings; `coded.kept` says what the hub keeps.
+        """As Communicator.coded_all_reduce, with its numbers; `coded.kept` says what the hub keeps.
 
         `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
         """
@@ -187,8 +187,10 @@ class HubGroup(Membership):
             self._residuals[terms.kept] = loads
         elif self._kept or self._residuals:
             self._check_beside(plan.words, buffer)
-        plan = self._hub_planner.as_coded(plan, terms)
-        return self._begin(plan, memory[0], memory[1], options, CodedRules(coded.codec))
+        named = self._hub_planner.as_coded(plan, terms)
+        work = self._begin(named, memory[0], memory[1], options, CodedRules(coded.codec))
+        plan.connected = True
+        return work
 
     def forget(self, kept: KeptAtHub) -> None:
         """Has the hub let go of what it keeps, with the next collective. Of another group: nothing."""
