@@ -1,9 +1,9 @@
-"""All-reduces of four workers on 1 Gbit/s: over a hub on 4 Gbit/s, and round a ring.
+"""All-reduces of four workers on 1 Gbit/s: over a hub on 4 Gbit/s, and round a ring; and both in 4 bits.
 
 A worker's link carries the tensor once each way over the hub, and 1.5 times in a ring of four: links alone allow 0.667
-of the ring's time, and less needs a ring that loses time. The hub is `dlcp hub` on a host of its own. All hosts share
-this machine's processors, which must carry 8 Gbit/s in single packets at the full rate; with fewer than 8 processors
-all rates are a tenth.
+of the ring's time, and less needs a ring that loses time. So it is with codes that ranks add among themselves. The hub
+is `dlcp hub` on a host of its own. All hosts share this machine's processors, which must carry 8 Gbit/s in single
+packets at the full rate; with fewer than 8 processors all rates are a tenth.
 """
 
 from __future__ import annotations
@@ -72,12 +72,14 @@ def run(*, quick: bool) -> Report:
         common = {"DLCP_SHM": "0", "DLCP_KEY_FILE": str(job_key)}
         ring = Backend("dlcp, ring", "dlcp", {**common, "DLCP_ALGORITHM": "ring"})
         over_hub = Backend("dlcp, hub", "dlcp", {**common, "DLCP_HUB": address})
+        in_bits = Backend("dlcp, int4", "dlcp", common, "int4")
+        in_bits_over_hub = Backend("dlcp, hub, int4", "dlcp", {**common, "DLCP_HUB": address}, "int4")
         place = Place(tuple(lab.namespace(host) for host in range(WORKERS)), lab.addresses[0], INTERFACE)
         found = alternate(
             Comparison(),
             ranks,
             {"4 workers": place},
-            (ring, over_hub),
+            (ring, over_hub, in_bits, in_bits_over_hub),
             SIZES,
             repeats=repeats,
             seconds=seconds,
@@ -98,5 +100,7 @@ def run(*, quick: bool) -> Report:
         step = found.ratio(over_hub, ring, "4 workers", nbytes, lambda sample: sample.time_s(50))
         report.at_most(STEP_RATIO, f"{nbytes // MIB} MB: step, hub / ring", step)
         report.at_most(LINK_RATIO, f"{nbytes // MIB} MB: step, hub / ring, as links allow", step)
+        coded = found.ratio(in_bits_over_hub, in_bits, "4 workers", nbytes, lambda sample: sample.time_s(50))
+        report.at_most(LINK_RATIO, f"{nbytes // MIB} MB in 4 bits: step, hub / ranks, as links allow", coded)
     report.notes.append(f"dropped at full queues of the links, by both: {drops} packets")
     return report

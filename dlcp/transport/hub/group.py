@@ -97,9 +97,9 @@ class HubGroup(Membership):
         job.connect([core.rank for core in cores])
 
     def takes(self, addition: Addition) -> bool:
-        """As Adder.takes: all-reduces of hub_bytes_min and more; in one rack reduce-scatters of equal parts too.
+        """As Adder.takes: all-reduces of hub_bytes_min and more; such reduce-scatters of equal parts that have room.
 
-        And coded all-reduces of which no rank keeps what codes leave: `coded.kept` says what the hub keeps.
+        In one rack also coded all-reduces of which no rank keeps what codes leave: the hub does, as `coded.kept` says.
         """
         nbytes = addition.nbytes
         if addition.collective == "coded_all_reduce":
@@ -109,14 +109,18 @@ class HubGroup(Membership):
         if nbytes < self.job.settings.hub_bytes_min:
             return False
         if addition.collective == "reduce_scatter":
-            return self._has_one_rack and nbytes > 0 and addition.even
+            buffer = Buffer(nbytes, addition.dtype, scattered=True)
+            return (
+                nbytes > 0
+                and addition.even
+                and self._hub_planner.has_room(core_bytes_max(self._shape, buffer))
+            )
         return addition.collective == "all_reduce"
 
     def takes_coded(self, groups: int) -> bool:
         """Whether coded sums of so many groups of float32 values go over the hub. The same on all ranks."""
-        return (
-            self._has_one_rack and groups > 0 and groups * GROUP_VALUES * 4 >= self.job.settings.hub_bytes_min
-        )
+        nbytes = groups * GROUP_VALUES * 4
+        return max(self._shape.racks) == 0 and nbytes >= max(1, self.job.settings.hub_bytes_min)
 
     def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
         """As Adder.start. Raises HubError: the hub has no memory for it."""
@@ -176,10 +180,6 @@ class HubGroup(Membership):
         inputs = [key for part in parts for key in even_parts(part, keys, dtype)]
         return self._begin(plan, inputs, even_parts(output, keys, dtype), self._options(dict(how)))
 
-    @property
-    def _has_one_rack(self) -> bool:
-        return max(self._shape.racks) == 0
-
     # ---- coded values ----
 
     def coded_all_reduce(
@@ -191,7 +191,7 @@ class HubGroup(Membership):
         agree: str,
         how: CollectiveKeywords,
     ) -> Work:
-        """As Communicator.coded_all_reduce, whose number `how` brings; `coded.kept` says what the hub keeps.
+        """As Communicator.coded_all_reduce, with its numbers; `coded.kept` says what the hub keeps.
 
         `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
         """
@@ -219,8 +219,10 @@ class HubGroup(Membership):
             self._residuals[terms.kept] = loads
         elif self._kept or self._residuals:
             self._check_beside(plan.words, buffer)
-        plan = self._hub_planner.as_coded(plan, terms)
-        return self._begin(plan, memory[0], memory[1], options, CodedRules(coded.codec))
+        named = self._hub_planner.as_coded(plan, terms)
+        work = self._begin(named, memory[0], memory[1], options, CodedRules(coded.codec))
+        plan.connected = True
+        return work
 
     def forget(self, kept: KeptAtHub) -> None:
         """Has the hub let go of what it keeps, with the next collective. Of another group: nothing."""

@@ -246,9 +246,13 @@ class HubPlanner(Planner):
             announcement=plan.announcement._replace(signature=signature, kind=Kind.CODED, coded=terms),
         )
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a core has so much for this job."""
+        return nbytes <= self._memory_bytes
+
     def check_memory(self, words: str, nbytes: int) -> None:
         """Raises HubError: no core has so much."""
-        if nbytes > self._memory_bytes:
+        if not self.has_room(nbytes):
             raise HubError(
                 f"{words} needs {nbytes} bytes at a core of the hub, which has {self._memory_bytes} for this job;"
                 " start the hub with a larger --job-memory, or more --cores, or use smaller buffers"

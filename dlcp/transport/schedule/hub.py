@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule.layout import Layout, Role
-from dlcp.transport.schedule.operations import RankSchedule
+from dlcp.transport.schedule.operations import Chunk, RankSchedule
 from dlcp.transport.schedule.packing import longest_first
 from dlcp.transport.schedule.program import Program, input_chunk, output_chunk
 
@@ -86,12 +86,18 @@ def key_count(nbytes: int, cores: int) -> int:
 def hub_of(
     racks: tuple[int, ...], cores: int, sizes: tuple[int, ...], wanted_by: tuple[int, ...] = ()
 ) -> Hub:
-    """Packs keys of these sizes onto the cores and homes. Raises ArgumentError, naming what is accepted."""
+    """Packs keys of these sizes onto the cores and homes. Raises ArgumentError, naming what is accepted.
+
+    `wanted_by`: as in Hub; the home of such a key is the rack of the worker that gets its sum.
+    """
     if not racks or set(racks) != set(range(max(racks) + 1)):
         raise ArgumentError(f"racks is {racks}; accepted: per worker a number from 0, without gaps")
     if cores < 1:
         raise ArgumentError(f"cores is {cores}; accepted: at least 1")
-    return Hub(racks, cores, tuple(longest_first(sizes, (max(racks) + 1) * cores)), wanted_by)
+    if wanted_by:
+        packed = zip(wanted_by, longest_first(sizes, cores), strict=True)
+        return Hub(racks, cores, tuple(racks[worker] * cores + core for worker, core in packed), wanted_by)
+    return Hub(racks, cores, tuple(longest_first(sizes, (max(racks) + 1) * cores)))
 
 
 def all_reduce(rank: int, hub: Hub) -> RankSchedule:
@@ -112,7 +118,8 @@ def coded_all_reduce(rank: int, hub: Hub) -> RankSchedule:
 
     Raises ArgumentError: there are several racks.
     """
-    _check_one_rack(hub, "coded values")
+    if hub.rack_count > 1:
+        raise ArgumentError(f"the hub has {hub.rack_count} racks; accepted for coded values: one")
     if rank < hub.workers:
         program = Program(input_chunks=len(hub.owners), output_chunks=len(hub.owners))
         for core, key in _in_turn(hub, rank):
@@ -135,30 +142,37 @@ def coded_all_reduce(rank: int, hub: Hub) -> RankSchedule:
 def reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
     """A worker brings all keys as input chunks, and those that it wants as output, a core as output those it takes.
 
-    An output chunk may be the input chunk of its key: nobody sends the sum before all contributions are there. Raises
-    ArgumentError: there are several racks.
+    An output chunk may be the input chunk of its key: nobody sends the sum before all contributions are there. Between
+    racks a key's sum in each other rack goes to its home, and nothing comes back.
     """
-    _check_one_rack(hub, "a reduce-scatter")
     if rank < hub.workers:
+        rack = hub.racks[rank]
         wanted = [key for key, worker in enumerate(hub.wanted_by) if worker == rank]
         program = Program(input_chunks=len(hub.owners), output_chunks=len(wanted))
-        for core, key in _in_turn(hub, rank):
-            program.send(hub.core_rank(0, core), input_chunk(key))
+        for core, key in _in_turn(hub, hub.racks[:rank].count(rack)):
+            program.send(hub.core_rank(rack, core), input_chunk(key))
         for index, key in enumerate(wanted):
-            program.receive(hub.core_rank(0, hub.owners[key]), output_chunk(index))
+            program.receive(hub.core_rank(rack, hub.owners[key] % hub.cores), output_chunk(index))
         return program.schedule()
     keys = hub.keys_of(rank)
     program = Program(output_chunks=len(keys))
     for sum_, key in zip(map(output_chunk, range(len(keys))), keys, strict=True):
-        for worker in range(hub.workers):
-            program.receive(worker, sum_, sum_ if worker else None, final=worker == hub.workers - 1)
-        program.send(hub.wanted_by[key], sum_)
+        is_home, home_core = _add_at_core(program, hub, rank, key, sum_)
+        program.send(hub.wanted_by[key] if is_home else home_core, sum_)
     return program.schedule()
 
 
-def _check_one_rack(hub: Hub, what: str) -> None:
-    if hub.rack_count > 1:
-        raise ArgumentError(f"the hub has {hub.rack_count} racks; accepted for {what}: one")
+def _add_at_core(program: Program, hub: Hub, rank: int, key: int, sum_: Chunk) -> tuple[bool, int]:
+    """Receives and adds what a core gets of a key. Whether it is the key's home, and the rank of the home's core."""
+    rack, core = hub.place_of(rank)
+    home = hub.owners[key] // hub.cores
+    sources = [worker for worker, place in enumerate(hub.racks) if place == rack]
+    if home == rack:
+        sources += [hub.core_rank(place, core) for place in range(hub.rack_count) if place != rack]
+    for source in sources:
+        operand = None if source == sources[0] else sum_
+        program.receive(source, sum_, operand, final=home == rack and source == sources[-1])
+    return home == rack, hub.core_rank(home, core)
 
 
 def _in_turn(hub: Hub, place: int) -> Iterator[tuple[int, int]]:
@@ -186,15 +200,11 @@ def _core(rank: int, hub: Hub) -> RankSchedule:
     program = Program(output_chunks=len(keys))
     for index, key in enumerate(keys):
         sum_ = output_chunk(index)
-        home = hub.owners[key] // hub.cores
-        sources = [*own, *others] if home == rack else own
-        for source in sources:
-            operand = None if source == sources[0] else sum_
-            program.receive(source, sum_, operand, final=home == rack and source == sources[-1])
-        if home != rack:
-            program.send(hub.core_rank(home, core), sum_)
-            program.receive(hub.core_rank(home, core), sum_)
-        for peer in [*(others if home == rack else ()), *own]:
+        is_home, home_core = _add_at_core(program, hub, rank, key, sum_)
+        if not is_home:
+            program.send(home_core, sum_)
+            program.receive(home_core, sum_)
+        for peer in [*(others if is_home else ()), *own]:
             program.send(peer, sum_)
     return program.schedule()
 
@@ -202,7 +212,8 @@ def _core(rank: int, hub: Hub) -> RankSchedule:
 def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
     """What each rank's chunks hold before and after, as layout.layout says of other collectives.
 
-    A core's chunks hold nothing at the start, and at the end the sum of all workers' contributions.
+    A core's chunks hold nothing at the start, and at the end the sum of all workers' contributions; of a reduce-scatter
+    only the home's do, and others' whatever is left.
     """
     everyone, keys = (1 << hub.workers) - 1, range(len(hub.owners))
     if collective == "coded_all_reduce":
@@ -223,10 +234,15 @@ def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
             )
     else:
         workers = [Layout([], [Role(key, rank, everyone) for key in keys], ()) for rank in range(hub.workers)]
-    cores = [
-        Layout([], [Role(key, None, everyone) for key in hub.keys_of(rank)], ())
-        for rank in range(hub.workers, hub.world_size)
-    ]
+    cores = []
+    for rank in range(hub.workers, hub.world_size):
+        rack, _ = hub.place_of(rank)
+        anywhere = collective != "reduce_scatter"
+        roles = [
+            Role(key, None, everyone if anywhere or hub.owners[key] // hub.cores == rack else 0)
+            for key in hub.keys_of(rank)
+        ]
+        cores.append(Layout([], roles, ()))
     return workers + cores
 
 

@@ -27,7 +27,8 @@ class Role(NamedTuple):
     holds: int | None
     """The rank whose contribution it holds at the start; None: nothing."""
     wants: int
-    """Bit mask of the ranks whose contributions it holds at the end, each once; or not at all where abandoned."""
+    """Bit mask of the ranks whose contributions it holds at the end, each once; or not at all where abandoned.
+    0: of an output that may hold anything."""
 
 
 class Layout(NamedTuple):

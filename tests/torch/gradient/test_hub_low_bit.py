@@ -128,7 +128,7 @@ def loaded() -> None:
         gradient = test_low_bit.whole_numbers(numel, number)
         exchange_of(state).all_reduce(gradient, layout, BufferCall(average=False)).wait()
 
-    alone = dlcp.torch.GradientState(codec="int2", **LOW)
+    alone = dlcp.torch.GradientState(codec="int2", by_hosts=False, **LOW)
     alone.pipeline._hub_of = lambda *_: None  # type: ignore[attr-defined]
     for number in range(2):
         step(alone, number)

@@ -103,7 +103,7 @@ def mass_while_owners_change() -> list[owner_shares.Shares | None]:
         result = exchange.all_reduce(gradient, layout, BufferCall(average=True)).wait()
         same_on_all_ranks(result)
         applied += result.double() * RANKS
-        (group,) = state.pipeline._owners._agreements._groups.values()  # type: ignore[attr-defined]
+        (group,) = state.pipeline._inner._owners._agreements._groups.values()  # type: ignore[attr-defined]
         shares = group.decision.shares if group.decision else None
         if not seen or seen[-1] != shares:
             seen.append(shares)
@@ -136,7 +136,7 @@ def one_measures_nothing() -> owner_shares.Shares | None:
     communicator = dist.group.WORLD.communicator  # type: ignore[union-attr]
     rate = owner_shares.sending_rate(communicator)
     assert rate == 0.0 if "DLCP_SHM" not in os.environ else rate > 0.0
-    (group,) = state.pipeline._owners._agreements._groups.values()  # type: ignore[attr-defined]
+    (group,) = state.pipeline._inner._owners._agreements._groups.values()  # type: ignore[attr-defined]
     return group.decision.shares  # type: ignore[no-any-return]
 
 
