@@ -159,9 +159,10 @@ void SwitchSums::start(Domain& domain, std::uint32_t index, std::uint32_t rank) 
 
 void SwitchSums::begin_next(Domain& domain, Member& member, std::uint32_t host) {
     const Job& job = jobs_[member.job];
-    if (member.blocks || member.next == job.sums.size() || !member.asked[member.next]) return;
+    if (member.busy || member.next == job.sums.size() || !member.asked[member.next]) return;
     const Sum& sum = sums_[job.sums[member.next]];
     const auto ranks = static_cast<std::uint32_t>(job.members.size());
+    member.busy = true;
     member.blocks.emplace(sum.blocks, sum.position, job.lanes, ranks, member.rank);
     member.repeated_before = member.worker.counters().repeated_packets;
     member.worker.begin(*member.blocks, run_number, sum.position, ns_of(domain));
@@ -173,7 +174,7 @@ void SwitchSums::begin_next(Domain& domain, Member& member, std::uint32_t host) 
 
 void SwitchSums::finish(Domain& domain, Member& member, std::uint32_t host) {
     const std::uint32_t sum = jobs_[member.job].sums[member.next++];
-    member.blocks.reset();
+    member.busy = false;
     over_(domain, {sum, member.rank, member.worker.counters().repeated_packets - member.repeated_before});
     begin_next(domain, member, host);
 }
@@ -183,7 +184,7 @@ std::uint32_t SwitchSums::pull_packet(Domain& domain, std::uint32_t host) {
     for (std::size_t tried = 0; tried < h.members.size(); ++tried) {
         const std::size_t place = h.turn++ % h.members.size();
         Member& member = *h.members[place];
-        if (!member.blocks || member.gave_up) continue;
+        if (!member.busy || member.gave_up) continue;
         const std::size_t packet = aggregation::packet_bytes(member.worker.settings().lanes);
         EngineBody* const body = bodies_at(host).take(static_cast<std::uint32_t>(payload_at + packet));
         std::uint8_t* const payload = body->bytes() + payload_at;
@@ -205,12 +206,12 @@ void SwitchSums::handle_packet(Domain& domain, std::uint32_t host, std::uint32_t
     EngineBody* const body = body_of(domain.extra(slot));
     const std::uint16_t port = aggregation::read16(body->bytes() + udp_at + 2);
     for (const auto& member : hosts_[host].members) {
-        if (udp_port_of(member->job + 1) != port) continue;
+        if (udp_port_of(member->job + 1) != port || member->gave_up) continue;
         member->worker.handle_packet({body->bytes() + payload_at, body->length - payload_at}, ns_of(domain));
         if (member->worker.failed())
             throw std::logic_error("rank " + std::to_string(member->rank) +
                                    " has a sum of switches that is wrong");
-        if (member->blocks && member->worker.done())
+        if (member->busy && member->worker.done())
             finish(domain, *member, host);
         else
             domain.wake(host);
@@ -233,7 +234,7 @@ void SwitchSums::handle_timer(Domain& domain, std::uint32_t host, std::uint32_t 
     Member& member = *hosts_[host].members[timer - first_timer];
     if (domain.now_ps() != member.armed_ps) return;
     member.armed_ps = INT64_MAX;
-    if (!member.blocks || member.gave_up) return;
+    if (!member.busy || member.gave_up) return;
     member.gave_up = ns_of(domain) - member.worker.progress_ns() >= give_up_ns;
     if (!member.gave_up) domain.wake(host);
 }

@@ -116,7 +116,8 @@ private:
         std::array<std::uint8_t, 42> head{};  // of all its frames
         std::vector<bool> asked;              // per sum of the job
         std::uint32_t next = 0;               // the sum that is made, or comes next
-        std::optional<KnownBlocks> blocks;    // of the sum that is made
+        std::optional<KnownBlocks> blocks;    // of the sum that was begun last; the worker keeps its address
+        bool busy = false;                    // that sum is not over
         std::uint64_t repeated_before = 0;
         std::int64_t armed_ps = INT64_MAX;
         bool gave_up = false;
