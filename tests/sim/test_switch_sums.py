@@ -5,6 +5,7 @@ The simulation itself compares each sum with what it has to be, and a wrong one 
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ NBYTES = 1 << 20
 LANES, HEADERS = 1024, 36 + 66
 """Of a packet: values, and bytes beside them on the wire."""
 BLOCKS = NBYTES // (4 * LANES)
+TWO_PODS = ThreeTier(pods=2, edges=2, hosts_per_edge=3, aggregations=2, cores=2)
 
 
 def run(fabric: Fabric, *, seed: int = 1, threads: int = 1, faults: Any = (), **how: Any) -> Result:
@@ -58,7 +60,7 @@ def sent_by(result: Result, sender: str) -> int:
         (Star(32), 1),
         (LeafSpine(4, 2, 4), 5),
         (FatTree(4), 9),  # two links between a leaf and the root
-        (ThreeTier(pods=2, edges=2, hosts_per_edge=3, aggregations=2, cores=2), 5),
+        (TWO_PODS, 5),
     ],
 )
 def test_every_rank_has_every_sum(fabric: Fabric, adders: int) -> None:
@@ -133,6 +135,41 @@ def test_the_same_seed_is_the_same_run_with_any_number_of_threads() -> None:
         assert np.array_equal(first.tasks.finish_s, again.tasks.finish_s)
         assert np.array_equal(first.ports.bytes_sent, again.ports.bytes_sent)
         assert first.metadata["transport_counters"] == again.metadata["transport_counters"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks_jobs_and_losses(seed: int) -> None:
+    """Whatever is lost where, every rank ends with every sum, and nothing is added twice: it would be wrong then."""
+    draw = random.Random(seed)
+    fabric = draw.choice([Star(7), LeafSpine(3, 2, 4), FatTree(4), TWO_PODS])
+    names = [
+        "edge 0 -> host 0",
+        "edge 0",
+        "edge 1 - aggregation 0" if fabric.hosts > 7 else "host 2 - edge 0",
+    ]
+    ranks = draw.sample(range(fabric.hosts), draw.randint(2, fabric.hosts))
+    lanes, times, size = 32 * draw.randint(1, 8), draw.randint(1, 3), draw.randint(1, 200_000)
+    load = workloads.collective(
+        algorithm="switch",
+        bytes=size,
+        hosts=tuple(ranks),
+        times=times,
+        slots=draw.choice([2, 3, 16, 128]),
+        lanes=lanes,
+    )
+    result = Scenario(
+        fabric=fabric,
+        transport=Dlcp(),
+        workload=load,
+        faults=[RandomLoss(name, ratio=draw.uniform(0, 0.04)) for name in names],
+        seed=seed,
+    ).run()
+    assert np.isfinite(result.tasks.finish_s).all()
+    assert counter(result, "sums_received") == len(ranks) * times * -(-size // (4 * lanes))
+    for name in ("sums_wrong", "slots_collision", "slots_mismatch", "slots_damaged"):
+        assert counter(result, name) == 0
+    # Of two levels, the upper may repeat a sum that the lower has: of no use there.
+    assert fabric != Star(7) or counter(result, "slots_stale") == 0
 
 
 def test_sums_follow_each_other_in_one_job() -> None:
