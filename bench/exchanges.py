@@ -1,9 +1,9 @@
 """One all-reduce by each exchange on simulated networks: time, and what a host's port and an up-link carry.
 
 The executor and the engine that ship run on the simulator's hosts, so times are exact for a seed and do not depend on
-this machine. So do the worker and the slots of switches that add, where a network's switches could: with at most 32 ranks
-at each. Their time includes what ranks agree on before and after. Adding takes no time. "With turns": the time under
-congestion control auto beside that under the default.
+this machine. So do the worker and the slots of switches that add, where a network's switches could: with at most 32
+ranks at each. Their time includes what ranks agree on before and after. Adding takes no time. "With turns": the time
+under congestion control auto beside that under the default.
 """
 
 from __future__ import annotations
