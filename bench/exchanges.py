@@ -1,8 +1,9 @@
 """One all-reduce by each exchange on simulated networks: time, and what a host's port and an up-link carry.
 
 The executor and the engine that ship run on the simulator's hosts, so times are exact for a seed and do not depend on
-this machine. A switch that adds is not here: the simulator has none. Adding takes no time. "With turns": the time under
-congestion control auto beside that under the default.
+this machine. So do the worker and the slots of switches that add, where a network's switches could: with at most 32
+ranks at each. Their time includes what ranks agree on before and after. Adding takes no time. "With turns": the time
+under congestion control auto beside that under the default.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from dlcp_sim import Result
     from dlcp_sim.fabrics import Fabric
 
-SUMMARY = (
-    "simulated: ring, by hosts, direct and hub on a star, behind hosts' links and in oversubscribed racks"
-)
+SUMMARY = "simulated: ring, by hosts, direct, hub and switch on a star, behind hosts' links and in oversubscribed racks"
 NEEDS_LAB = False
 NEEDS_PROGRAMS = False
 
@@ -44,6 +43,9 @@ class Network:
     """Of a hub, in all: hosts of their own, as many in each group."""
     server_bps: float = 0.0
     """Of a server's link; 0: as a worker's."""
+    adds: bool = False
+    """Its switches add too; not where a group is a host."""
+    times: int = TIMES
 
     @property
     def groups(self) -> int:
@@ -93,11 +95,11 @@ class Network:
 
 _PLACED = ("ring", "hierarchical", "halving_doubling")
 NETWORKS: Mapping[str, Network] = {
-    "one switch, 4 workers, 1 Gb/s, hub 4 Gb/s": Network(4, 1e9, servers=(1,), server_bps=4e9),
+    "one switch, 4 workers, 1 Gb/s, hub 4 Gb/s": Network(4, 1e9, servers=(1,), server_bps=4e9, adds=True),
     "one switch, 16 workers, 25 Gb/s, hub 400 Gb/s": Network(16, 25e9, servers=(1,), server_bps=400e9),
     **{
         f"one switch, {workers} workers, {rate} Gb/s": Network(
-            workers, rate * 1e9, servers=(workers // 4, workers)
+            workers, rate * 1e9, servers=(workers // 4, workers), adds=workers <= 32
         )
         for workers, rate in ((16, 25), (16, 100), (16, 400), (64, 100))
     },
@@ -105,8 +107,12 @@ NETWORKS: Mapping[str, Network] = {
     "2 hosts of 8 workers, 25 Gb/s a host": Network(16, 200e9, 8, 25e9, _PLACED, (4, 16)),
     "8 hosts of 8 workers, 25 Gb/s a host": Network(64, 200e9, 8, 25e9, _PLACED, (8,)),
     "8 hosts of 8 workers, 100 Gb/s a host": Network(64, 200e9, 8, 100e9, _PLACED, (8,)),
-    "4 racks of 16 workers, 100 Gb/s, 4:1": Network(64, 100e9, 16, 400e9, _PLACED, (16, 64)),
-    "4 racks of 8 workers, 25 Gb/s, 8:1": Network(32, 25e9, 8, 25e9, (*_PLACED, "direct"), (8, 32)),
+    "4 racks of 16 workers, 100 Gb/s, 4:1": Network(64, 100e9, 16, 400e9, _PLACED, (16, 64), adds=True),
+    "4 racks of 8 workers, 25 Gb/s, 8:1": Network(
+        32, 25e9, 8, 25e9, (*_PLACED, "direct"), (8, 32), adds=True
+    ),
+    # Schedules of so many ranks take minutes, so it is for switches alone, and once.
+    "32 racks of 32 workers, 100 Gb/s, 4:1": Network(1024, 100e9, 32, 800e9, (), adds=True, times=1),
 }
 QUICK = ("one switch, 16 workers, 100 Gb/s", "4 racks of 8 workers, 25 Gb/s, 8:1")
 
@@ -123,19 +129,23 @@ def run(*, quick: bool) -> Report:
         for exchange, servers in (
             *((exchange, 0) for exchange in network.exchanges),
             *(("hub", servers) for servers in network.servers),
+            *((("switch", 0),) if network.adds else ()),
         ):
             took_s, host, uplink = simulate(network, exchange, servers, nbytes)
-            turns_s, _, _ = simulate(network, exchange, servers, nbytes, congestion="auto")
+            turns = ""
+            if exchange != "switch":
+                turns_s, _, _ = simulate(network, exchange, servers, nbytes, congestion="auto")
+                turns = f"{turns_s / took_s:.2f}"
             ring_s = took_s if exchange == "ring" else ring_s
             label = f"hub, servers: {servers}" if servers else exchange
             shown = f"{uplink / nbytes:.2f}" if network.group_size else ""
             table.add(
                 label,
                 f"{took_s * 1e3:.3f}",
-                f"{took_s / ring_s:.2f}",
+                f"{took_s / ring_s:.2f}" if ring_s else "",
                 f"{host / nbytes:.2f}",
                 shown,
-                f"{turns_s / took_s:.2f}",
+                turns,
             )
     return report
 
@@ -151,7 +161,7 @@ def simulate(
     load = dlcp_sim.collective(
         algorithm=exchange,
         bytes=nbytes,
-        times=TIMES,
+        times=network.times,
         executor=True,
         group_size=network.group_size if grouped else 0,
         **network.places(servers),
@@ -160,11 +170,12 @@ def simulate(
         fabric=network.fabric(servers), transport=Dlcp(congestion=congestion), workload=load, seed=1
     )
     result = scenario.run()
-    ends = [float(np.max(part)) for part in np.split(np.asarray(result.tasks.finish_s), TIMES)]
+    parts = np.split(np.asarray(result.tasks.finish_s), network.times)
+    ends = [0.0, *(float(np.max(part)) for part in parts)]
     workers = {f"host {number}" for number in network.places(servers)["hosts"]}
     host = _busiest(result, lambda source, _: source in workers)
     uplink = _busiest(result, lambda _, target: target.startswith("aggregation"))
-    return ends[-1] - ends[-2], host / TIMES, uplink / TIMES
+    return ends[-1] - ends[-2], host / network.times, uplink / network.times
 
 
 def _busiest(result: Result, is_meant: Any) -> float:

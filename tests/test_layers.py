@@ -29,7 +29,7 @@ CPP_ARROWS = {
     "ipstack": {"engine"},
     "io": {"aggregation", "collective", "engine", "ipstack"},  # ipstack: the drivers dpdk and xdp
     "bind": {"io", "aggregation", "collective", "engine", "softswitch", "switch"},
-    "sim/core": {"collective", "engine", "switch"},
+    "sim/core": {"aggregation", "collective", "engine", "switch"},
     "sim/bind": {"bind", "sim/core", "collective", "engine", "switch"},
 }
 BIND_ROOMS = {"bind", "sim/bind"}

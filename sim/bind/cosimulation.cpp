@@ -102,6 +102,13 @@ std::uint32_t add_collective(Simulation& simulation, const std::vector<std::uint
     return transport_of(simulation).add_collective(std::move(spec));
 }
 
+std::uint32_t add_switch_sum(Simulation& simulation, const std::vector<std::uint32_t>& members,
+                             std::uint64_t nbytes, std::uint32_t slots, std::uint32_t lanes, std::uint32_t bits) {
+    return transport_of(simulation)
+        .add_switch_sum(simulation.fabric(),
+                        {.members = members, .bytes = nbytes, .slots = slots, .lanes = lanes, .bits = bits});
+}
+
 void start_collective(Simulation& simulation, std::uint32_t index, const std::vector<std::int64_t>& at_ps) {
     DlcpTransport& transport = transport_of(simulation);
     if (at_ps.size() != transport.ranks(index))
@@ -172,6 +179,8 @@ void bind_cosimulation(nb::module_& m) {
           nb::arg("inputs"), nb::arg("outputs"), nb::kw_only(), nb::arg("traffic_class") = 0,
           nb::arg("average_over") = 0, nb::arg("loss").none() = nb::none(), nb::arg("critical_ratio") = 1.0,
           nb::arg("importance") = nb::none());
+    m.def("add_switch_sum", &add_switch_sum, nb::arg("simulation"), nb::arg("members"), nb::kw_only(),
+          nb::arg("nbytes"), nb::arg("slots"), nb::arg("lanes"), nb::arg("bits"));
     m.def(
         "add_collective_group",
         [](Simulation& simulation, const std::vector<std::uint32_t>& members) {

@@ -24,6 +24,7 @@ void Domain::prepare() {
     table_ = state_.routes->first_table();
     grace_ps_ = s.lookahead_ps_;
     target_ = s.domains_.size() == 1 ? s.target() : UINT64_MAX;
+    acts_in_switches_ = state_.transport->acts_in_switches();
     foresees_visits_ = state_.transport->foresees();
     foresees_routes_ = s.faults_.empty() && state_.policy->path_choice != switching::PathChoice::round_robin &&
                        state_.policy->path_choice != switching::PathChoice::adaptive;
@@ -310,6 +311,7 @@ inline void Domain::arrive(std::uint32_t slot) {
 }
 
 inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
+    if (acts_in_switches_ && state_.transport->handle_at_switch(*this, node, slot)) return;
     std::uint32_t port = packets_[slot].next;
     if (port == none) {
         const NextHops hops = state_.routes->next_hops(table_, node, packets_[slot].destination);
@@ -432,6 +434,8 @@ void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c)
     state_.transport->packet_gone(*this, slot);
     free_packet(slot);
 }
+
+void Domain::send_from_switch(std::uint32_t port_index, std::uint32_t slot) { enqueue(port_index, slot); }
 
 // Appends to the queue of its class; the port is busy, or the class is paused.
 inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {

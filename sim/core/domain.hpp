@@ -93,6 +93,9 @@ public:
         return state_.ports[host].transmit_ps(bytes);
     }
 
+    // A packet that a program in a switch sends, by a port of that switch: it is queued there as any.
+    void send_from_switch(std::uint32_t port, std::uint32_t slot);
+
     // Packets cost hosts no time (host_costs.hpp).
     bool hosts_are_free() const { return state_.processors == nullptr; }
 
@@ -242,6 +245,7 @@ private:
     std::uint64_t quiet_port_bytes_ = 0;
     const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
     bool alone_ = true;                  // there is no other domain
+    bool acts_in_switches_ = false;      // the transport sees packets at switches too
     bool foresees_visits_ = false;       // the transport is to know what comes
     bool foresees_routes_ = false;       // a packet's route depends on nothing that may change before it is there
 

@@ -62,12 +62,18 @@ public:
     // transports with so much of it per host that it has left the cache in between.
     bool foresees() const { return foresees_; }
     virtual void foresee(Domain&, std::span<const Visit>) const {}
+    // True: programs of the transport run in switches, so that handle_at_switch() is called.
+    bool acts_in_switches() const { return acts_in_switches_; }
+    // A packet has reached a switch, in the switch's domain. True: the callee owns the slot, as in handle_packet. False:
+    // the switch forwards it as any other.
+    virtual bool handle_at_switch(Domain&, std::uint32_t /*node*/, std::uint32_t /*slot*/) { return false; }
     // What the transport counted, by name. Called between runs.
     virtual std::map<std::string, double> counters() const { return {}; }
 
 protected:
     bool announces_more_ = false;
     bool foresees_ = false;
+    bool acts_in_switches_ = false;
 };
 
 }  // namespace dlcp::sim

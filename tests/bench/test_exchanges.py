@@ -14,7 +14,12 @@ HOSTS = Network(8, 200e9, 4, 25e9)
 @pytest.mark.parametrize(
     ("exchange", "servers", "worker", "uplink"),
     # Two hosts of four workers. A hub's servers are below the up-link, as their workers.
-    [("ring", 0, 14 / 8, 14 / 8), ("hierarchical", 0, 14 / 8, 1.0), ("hub", 8, 1.0, 1.0)],
+    [
+        ("ring", 0, 14 / 8, 14 / 8),
+        ("hierarchical", 0, 14 / 8, 1.0),
+        ("hub", 8, 1.0, 1.0),
+        ("switch", 0, 1.0, 1.0),
+    ],
 )
 def test_ports_carry_what_the_formulas_say(exchange: str, servers: int, worker: float, uplink: float) -> None:
     seconds, from_worker, over_uplink = simulate(HOSTS, exchange, servers, NBYTES)

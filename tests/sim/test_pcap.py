@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.fabrics import FatTree
+from dlcp_sim.fabrics import FatTree, Star
 from dlcp_sim.report import write_pcap
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Scenario, Trace
 from dlcp_sim.transports import Dlcp, Ndp
+from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import Incast
 
 pytest.importorskip("scapy", reason="captures are read with scapy: pip install '.[scapy]'")
@@ -50,6 +51,22 @@ def frames(path: Path) -> list[tuple[bytes, int, int]]:
     with RawPcapReader(str(path)) as reader:
         assert reader.nano
         return [(data, about.wirelen, about.sec * 10**9 + about.usec) for data, about in reader]
+
+
+def test_packets_that_switches_add_have_their_own_header(tmp_path: Path) -> None:
+    load = CollectiveRun(algorithm="switch", bytes=10_000, lanes=64)
+    run = replace(SCENARIO, fabric=Star(2), transport=Dlcp(), workload=load).run()
+    sums = [
+        (Ether(data), length)
+        for data, length, _ in frames(write_pcap(run, tmp_path / "sums.pcap"))
+        if data[42:46] == b"DLCA"
+    ]
+    for frame, length in sums:
+        assert length == 14 + 20 + 8 + 36 + 4 * 64
+        assert frame[UDP].dport == 53701
+        assert {frame[IP].src, frame[IP].dst} in [{"10.255.255.255", f"10.0.0.{host}"} for host in (1, 2)]
+    kinds = [bytes(frame[UDP].payload)[5] for frame, _ in sums]
+    assert [kinds.count(kind) for kind in (1, 2)] == [2 * 40, 2 * 40]
 
 
 def records(result: Result, event: int = SENT) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ MAX_WORKERS = 32  # of one switch
 MAX_RANKS = 1024  # of two levels of switches
 # What ranks may have of their own: their socket, and with two levels their switch.
 _OWN = ("host", "hub_port", "worker", "workers", "port")
-_LEAST_BITS = 2  # that are left of a value beside its sign
+LEAST_BITS = 2  # that are left of a value beside its sign
 _EXAMPLE = "switch://10.0.0.100:53701?job=7&slots=256&lanes=352"
 
 
@@ -134,9 +134,9 @@ class SwitchAddress:
         """
         if not 1 < size <= (MAX_WORKERS if self.workers is None else MAX_RANKS):
             return False
-        if self.bits - 1 - (size - 1).bit_length() < _LEAST_BITS:
+        if self.bits - 1 - (size - 1).bit_length() < LEAST_BITS:
             raise SettingsError(
                 f"aggregation has bits={self.bits} for {size} ranks; accepted: at most "
-                f"{2 ** (self.bits - 1 - _LEAST_BITS)} ranks, or more bits"
+                f"{2 ** (self.bits - 1 - LEAST_BITS)} ranks, or more bits"
             )
         return True

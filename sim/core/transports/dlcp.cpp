@@ -299,6 +299,11 @@ void DlcpTransport::prepare(Simulation& simulation) {
         }
     }
     prepared_ = true;
+    if (switch_sums_ != nullptr) {
+        switch_sums_->prepare(simulation, bodies_);
+        acts_in_switches_ = true;
+        engine_next_.assign(hosts, 1);
+    }
     for (std::uint32_t group = 0; group < groups_.size(); ++group)
         for (std::uint32_t rank = 0; rank < groups_[group].members.size(); ++rank)
             open_group(host(groups_[group].members[rank]), group, rank);
@@ -345,6 +350,22 @@ std::uint32_t DlcpTransport::add_collective(CollectiveSpec spec) {
     return static_cast<std::uint32_t>(collectives_.size() - 1);
 }
 
+std::uint32_t DlcpTransport::add_switch_sum(const Fabric& fabric, const SwitchSumSpec& spec) {
+    if (prepared_) refuse("switches are told their jobs before the run");
+    if (switch_sums_ == nullptr)
+        switch_sums_ = std::make_unique<SwitchSums>(
+            network_.lower_layer_bytes,
+            [this](Domain& domain, const SwitchSums::Over& over) { switch_sum_over(domain, over); });
+    auto collective = std::make_unique<Collective>();
+    collective->switch_sum = switch_sums_->add(fabric, spec);
+    collective->outcomes.resize(spec.members.size());
+    collective->tasks.resize(spec.members.size(), none);
+    collectives_.push_back(std::move(collective));
+    switch_specs_.push_back(spec);
+    switch_sum_of_.push_back(static_cast<std::uint32_t>(collectives_.size() - 1));
+    return switch_sum_of_.back();
+}
+
 void DlcpTransport::start_collective_at(Simulation& simulation, std::uint32_t index, std::uint32_t rank,
                                         std::int64_t at_ps) {
     if (index >= collectives_.size() || rank >= collectives_[index]->spec.members.size())
@@ -381,13 +402,33 @@ const Endpoint* DlcpTransport::endpoint(std::uint32_t host) const {
 // --- packets and time -----------------------------------------------------------------------------------------
 
 void DlcpTransport::handle_packet(Domain& domain, std::uint32_t index, std::uint32_t slot) {
+    if (domain.packet(slot).type == SwitchSums::packet_type) {
+        switch_sums_->handle_packet(domain, index, slot);
+        return;
+    }
     Host& h = host(index);
     h.engine.handle_packet(domain, slot);
     serve(domain, h);
 }
 
 std::uint32_t DlcpTransport::pull_packet(Domain& domain, std::uint32_t index) {
-    return hosts_[index] ? hosts_[index]->engine.pull(domain) : none;
+    if (switch_sums_ == nullptr) return hosts_[index] ? hosts_[index]->engine.pull(domain) : none;
+    // Two sockets share the card: who was first last time is second now.
+    for (int i = 0; i < 2; ++i) {
+        engine_next_[index] ^= 1;
+        const bool engine = engine_next_[index] == 0;
+        if (engine && !hosts_[index]) continue;
+        const std::uint32_t slot =
+            engine ? hosts_[index]->engine.pull(domain) : switch_sums_->pull_packet(domain, index);
+        if (slot != none) return slot;
+    }
+    return none;
+}
+
+bool DlcpTransport::handle_at_switch(Domain& domain, std::uint32_t node, std::uint32_t slot) {
+    if (domain.packet(slot).type != SwitchSums::packet_type) return false;
+    switch_sums_->handle_at_switch(domain, node, slot);
+    return true;
 }
 
 void DlcpTransport::foresee(Domain& domain, std::span<const Visit> visits) const {
@@ -395,7 +436,8 @@ void DlcpTransport::foresee(Domain& domain, std::span<const Visit> visits) const
     std::array<Endpoint::Foresight, 16> calls;
     std::size_t count = 0;
     for (const Visit& v : visits.first(std::min(visits.size(), calls.size())))
-        if (hosts_[v.host]) calls[count++] = hosts_[v.host]->engine.foresee(domain, v.slot);
+        if (hosts_[v.host] && (v.slot == none || domain.packet(v.slot).type != SwitchSums::packet_type))
+            calls[count++] = hosts_[v.host]->engine.foresee(domain, v.slot);
     Endpoint::foresee({calls.data(), count});
 }
 
@@ -404,10 +446,15 @@ void DlcpTransport::packet_gone(Domain& domain, std::uint32_t slot) {
 }
 
 const std::uint8_t* DlcpTransport::header_of(Domain& domain, std::uint32_t slot) const {
-    return body_of(domain.extra(slot))->bytes();
+    const EngineBody* const body = body_of(domain.extra(slot));
+    return domain.packet(slot).type == SwitchSums::packet_type ? SwitchSums::header_of(*body) : body->bytes();
 }
 
 void DlcpTransport::handle_timer(Domain& domain, std::uint32_t index, std::uint32_t timer) {
+    if (timer >= SwitchSums::first_timer) {
+        switch_sums_->handle_timer(domain, index, timer);
+        return;
+    }
     if (timer > 0) {
         const Planned planned = planned_[timer - 1];
         start_collective(domain, planned.index, planned.rank, none);
@@ -559,6 +606,14 @@ void DlcpTransport::open_group(Host& h, std::uint32_t group, std::uint32_t own) 
 }
 
 void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::uint32_t rank, std::uint32_t task) {
+    if (index < collectives_.size() && collectives_[index]->switch_sum != none &&
+        rank < collectives_[index]->outcomes.size()) {
+        Collective& collective = *collectives_[index];
+        collective.outcomes[rank].started_ps = domain.now_ps();
+        collective.tasks[rank] = task;
+        switch_sums_->start(domain, collective.switch_sum, rank);
+        return;
+    }
     if (index >= collectives_.size() || rank >= collectives_[index]->spec.members.size())
         throw std::logic_error("task " + std::to_string(task) + " is rank " + std::to_string(rank) +
                                " of collective " + std::to_string(index) + ", which does not exist");
@@ -639,10 +694,21 @@ void DlcpTransport::collective_over(Domain& domain, Host& h, CollectiveId id, Co
     if (!failed && active.task != none) domain.task_finished(active.task);
 }
 
+void DlcpTransport::switch_sum_over(Domain& domain, const SwitchSums::Over& over) {
+    Collective& collective = *collectives_[switch_sum_of_[over.sum]];
+    const SwitchSumSpec& spec = switch_specs_[over.sum];
+    CollectiveOutcome& outcome = collective.outcomes[over.rank];
+    outcome.finished_ps = domain.now_ps();
+    outcome.result.sent_bytes = outcome.result.received_bytes = spec.bytes * spec.bits / 32;
+    outcome.result.retransmitted_bytes = over.repeated_packets * spec.lanes * 4;
+    if (const std::uint32_t task = collective.tasks[over.rank]; task != none) domain.task_finished(task);
+}
+
 // --- after the run --------------------------------------------------------------------------------------------
 
 std::map<std::string, double> DlcpTransport::counters() const {
     std::map<std::string, double> sums;
+    if (switch_sums_ != nullptr) switch_sums_->add_counters(sums);
     for (const auto& each : hosts_) {
         if (!each) continue;
         const Counters& c = each->engine.endpoint.counters();

@@ -18,6 +18,7 @@
 
 #include "sim/core/transport.hpp"
 #include "sim/core/transports/engine_host.hpp"
+#include "sim/core/transports/switch_sums.hpp"
 
 namespace dlcp::sim {
 
@@ -72,6 +73,9 @@ public:
 
     // Before the first run, or between runs. Returns its index. Throws std::invalid_argument.
     std::uint32_t add_collective(CollectiveSpec spec);
+    // An all-reduce that switches of the fabric add, before the first run; a collective as any, but for its schedule.
+    // Returns its index among them. Throws std::invalid_argument.
+    std::uint32_t add_switch_sum(const Fabric& fabric, const SwitchSumSpec& spec);
     // At that time, between runs; those that are tasks start with them.
     void start_collective_at(Simulation& simulation, std::uint32_t index, std::uint32_t rank, std::int64_t at_ps);
     // Members that will run collectives: their sessions are there from the start.
@@ -91,6 +95,7 @@ public:
     std::uint32_t pull_packet(Domain& domain, std::uint32_t host) override;
     void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override;
     void start_collective(Domain& domain, std::uint32_t index, std::uint32_t rank, std::uint32_t task) override;
+    bool handle_at_switch(Domain& domain, std::uint32_t node, std::uint32_t slot) override;
     void foresee(Domain& domain, std::span<const Visit> visits) const override;
     void packet_gone(Domain& domain, std::uint32_t slot) override;
     std::uint32_t payload_bytes() const override;
@@ -130,8 +135,10 @@ private:
         CollectiveSpec spec;
         std::uint32_t group = 0;
         std::uint32_t sequence = 0;
-        bool late = false;  // added after the preparation
+        bool late = false;                // added after the preparation
+        std::uint32_t switch_sum = none;  // one that switches add; its spec is empty
         std::vector<CollectiveOutcome> outcomes;
+        std::vector<std::uint32_t> tasks;  // of a sum by switches, by rank
     };
     struct GroupOf {
         std::vector<std::uint32_t> members;
@@ -150,6 +157,7 @@ private:
     void serve(Domain& domain, Host& host);
     void flow_event(Domain& domain, Host& host, const Event& event);
     void collective_over(Domain& domain, Host& host, CollectiveId id, CollectiveResult result);
+    void switch_sum_over(Domain& domain, const SwitchSums::Over& over);
 
     const Settings settings_;
     EngineNetwork network_;
@@ -163,6 +171,11 @@ private:
     std::vector<BodyPool> bodies_;  // by region of the fabric: one thread at a time
     std::vector<std::unique_ptr<Host>> hosts_;
     std::vector<std::unique_ptr<Collective>> collectives_;
+    std::unique_ptr<SwitchSums> switch_sums_;   // nullptr: no switch adds
+    std::vector<std::uint32_t> switch_sum_of_;  // by its number: the collective
+    std::vector<SwitchSumSpec> switch_specs_;
+    std::vector<std::uint8_t>
+        engine_next_;  // by host: the card takes the engine's packet first, then the worker's
     std::vector<GroupOf> groups_;
     std::map<std::vector<std::uint32_t>, std::uint32_t> group_of_;
     struct Planned {

@@ -34,14 +34,14 @@ inline EngineBody* body_of(const PacketExtra& extra) { return static_cast<Engine
 
 class BodyDepot {
 public:
-    // Header and a usual acknowledgement; or the largest datagram there is.
-    static constexpr std::uint16_t sizes[] = {176, 9232};
-    static constexpr std::size_t classes = 2;
-    static std::size_t class_for(std::uint32_t bytes) { return bytes <= sizes[0] ? 0 : 1; }
-    static std::size_t class_of(const EngineBody& body) { return body.capacity == sizes[0] ? 0 : 1; }
+    // Header and a usual acknowledgement; a frame with a block of 4 KB; or the largest datagram there is.
+    static constexpr std::uint16_t sizes[] = {176, 4256, 9232};
+    static constexpr std::size_t classes = 3;
+    static std::size_t class_for(std::uint32_t bytes) { return bytes <= sizes[0] ? 0 : bytes <= sizes[1] ? 1 : 2; }
+    static std::size_t class_of(const EngineBody& body) { return class_for(body.capacity); }
 
     // A chain of so many bodies, new if none were left here.
-    static constexpr std::uint32_t batches[] = {128, 8};
+    static constexpr std::uint32_t batches[] = {128, 16, 8};
     EngineBody* take_batch(std::size_t size_class) {
         const std::lock_guard lock(mutex_);
         if (!free_[size_class].empty()) {

@@ -7,8 +7,10 @@ checksums right, as if the payload that exists as a length only were zero bytes.
 its length on the wire is kept beside it.
 
 A packet of the engine carries its own header behind UDP, to `udp_port`, so that `dlcp.transport.scapy` reads it
-and its length is what that header says. One of another transport carries a line of text there (what it is, of which
-flow, its number) and is as long as the record says, or as its headers at least.
+and its length is what that header says. One that switches add carries the header that p4/aggregation.md draws, and the
+first values; its addresses are the ends of the link, 10.255.255.255 for a switch. One of another transport carries a
+line of text there (what it is, of which flow, its number) and is as long as the record says, or as its headers at
+least.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ AUTHENTICATED_FLAG, TAG_BYTES = 2, 16
 RANK_AT = slice(12, 16)
 ECT0, CE = 2, 3
 FIRST_SOURCE_PORT = 49152  # dynamic ports: RFC 6335, 6
+NOBODY = 2**32 - 1
+"""A host's number that none has."""
+# Of packets that switches add: native/aggregation/packet.hpp, and udp_port_of of sim/core/transports/switch_plan.hpp.
+SUMS_MAGIC, SUMS_JOB_AT, SUMS_FIRST_PORT = b"DLCA", slice(8, 12), 53700
 
 
 def write_pcap(
@@ -61,6 +67,13 @@ def write_pcap(
     if trace is None:
         raise ArgumentError("this result has no packet records; ask the scenario for a trace")
     chosen = trace["event"] == EVENTS.index(event)
+    # Of packets that switches add: their headers do not say whose they are, nor how long.
+    trace = dict(trace)
+    for name in ("sender", "receiver"):
+        node = result.arrays[f"port.{name}"][trace["port"]].astype(np.int64)
+        trace[name] = np.where(node < result.metadata["hosts"], node, NOBODY)
+    below = result.metadata["header_bytes"] - ENGINE_BYTES
+    trace["payload_bytes"] = trace["wire_bytes"].astype(np.int64) - below
     if ports is not None:
         chosen = chosen & np.isin(trace["port"], list(ports))
     path = Path(path)
@@ -86,8 +99,11 @@ def _frame(trace: dict[str, Any], row: int, udp_port: int) -> tuple[bytes, int]:
     flags, record_bytes = int(trace["flags"][row]), int(trace["wire_bytes"][row])
     traffic_class = int(trace["traffic_class"][row])
     header = trace["headers"][row].tobytes() if "headers" in trace else b""
-    is_engine = len(header) == ENGINE_BYTES and header[0] != 0
-    if is_engine:
+    is_sums = header[:4] == SUMS_MAGIC
+    is_engine = len(header) == ENGINE_BYTES and header[0] != 0 and not is_sums
+    if is_sums:
+        payload, payload_bytes = header, int(trace["payload_bytes"][row])
+    elif is_engine:
         whole = ENGINE_BYTES + int.from_bytes(header[58:60], "big")
         whole += TAG_BYTES if header[2] & AUTHENTICATED_FLAG else 0
         if flags & TRIMMED:  # what the switch left of it, never less than the header
@@ -100,6 +116,9 @@ def _frame(trace: dict[str, Any], row: int, udp_port: int) -> tuple[bytes, int]:
     # The engine's control packets belong to no flow; whose they are their header says.
     source = int.from_bytes(header[RANK_AT], "big") if is_engine else int(trace["source"][row])
     source_port = FIRST_SOURCE_PORT + int(trace["path"][row]) % (65536 - FIRST_SOURCE_PORT)
+    if is_sums:
+        source, destination = int(trace["sender"][row]), int(trace["receiver"][row])
+        source_port = udp_port = SUMS_FIRST_PORT + int.from_bytes(header[SUMS_JOB_AT], "big")
     ecn = CE if flags & CONGESTION_MARKED else ECT0 if flags & ECN_CAPABLE else 0
     addresses = _address(source) + _address(destination)
     udp_length = UDP_BYTES + payload_bytes

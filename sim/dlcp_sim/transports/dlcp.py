@@ -66,7 +66,7 @@ class Dlcp(Transport):
 
 
 def add_collective(simulation: _core.Simulation, one: Collective) -> int:
-    """The number of a collective that the hosts' executors will run on virtual memory.
+    """The number of a collective that the hosts' executors will run on virtual memory, or that switches will add.
 
     Its bytes are those of the tensor; of all parts together where ranks hold parts. Whole float32 elements, rounded up.
     For the bounded collectives, `loss_ratio` of each lossy message's bytes may be abandoned; `critical_ratio` of its
@@ -76,6 +76,10 @@ def add_collective(simulation: _core.Simulation, one: Collective) -> int:
 
     if one.bytes < 0:
         raise ArgumentError(f"bytes is {one.bytes}; accepted: 0 or more")
+    if (job := one.by_switches) is not None:
+        return _core.add_switch_sum(
+            simulation, one.hosts, nbytes=one.bytes, slots=job.slots, lanes=job.lanes, bits=job.bits
+        )
     size = len(one.hosts)
     inputs, outputs = [], []
     if one.racks is not None:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dlcp.errors import ArgumentError
+from dlcp.transport.aggregation.address import LEAST_BITS
 from dlcp.transport.schedule import PLACED, ROOTED, Hosts
 from dlcp.transport.schedule.choose import choose
 from dlcp.transport.schedule.estimate import Network
@@ -33,6 +34,7 @@ from dlcp_sim.workloads.load import (
     Kind,
     Load,
     Rows,
+    SwitchJob,
     Workload,
     host_numbers,
     picoseconds,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 _PACKET_BYTES = 500
 _AT_ONCE_BPS = 1e18
+_VERDICT_BYTES = 32
+"""Four int64: the end of a sum, how far it came, and its checksum twice (dlcp/transport/aggregation/reducer.py)."""
 PIPELINE_DEPTH = 4
 """Pieces of one tensor in flight from one rank to another; more wait, so that pieces arrive one by one."""
 
@@ -338,7 +342,8 @@ class CollectiveRun(Workload):
     """One collective, or several one after the other, of all hosts or some.
 
     `algorithm`: "auto": what the library would take, with `group_size` ranks on a machine; or one of
-    dlcp.transport.schedule's ("hierarchical" with `group_size`), or "hub" (with `servers`).
+    dlcp.transport.schedule's ("hierarchical" with `group_size`); or "hub" (with `servers`); or "switch", over dlcp: the
+    switches that hosts are at add, and one above them where they are several.
     """
 
     kind: ClassVar[str] = "collective"
@@ -357,6 +362,12 @@ class CollectiveRun(Workload):
     servers: tuple[int, ...] | int = 1
     """Hub: which hosts, or how many of the fabric's last ones. Each takes an equal share of the tensor. With `executor`
     each is a core of the hub of its rack; workers in a row form racks of `group_size`, servers as many racks."""
+    slots: int = 128
+    """Switch: how many blocks a switch adds at a time; 2 to 2048. A rank has half of them in flight."""
+    lanes: int = 1024
+    """Switch: values of 32 bits in a packet, a multiple of 32 up to 2208. 1024: 4132 bytes of UDP payload."""
+    bits: int = 32
+    """Switch: of a value. 16 and 8 put two and four into a lane."""
     root: int = 0
     traffic_class: int = 0
     loss_ratio: float = 0.0
@@ -384,6 +395,9 @@ class CollectiveRun(Workload):
         gates = None
         if self.start_s:
             gates = load.add_computations(hosts, picoseconds(self.start_s, "start_s"))[None, :]
+        if self.algorithm == "switch":
+            self._add_over_switches(load, fabric, hosts, gates)
+            return
         one = self._chosen(load, fabric, hosts)
         if one.loss_ratio and one.algorithm != "hub" and not one.collective.startswith("bounded_"):
             load.note(
@@ -457,6 +471,41 @@ class CollectiveRun(Workload):
         if gates is not None:
             load.add_edges(gates, tasks)
         return tasks
+
+    def _add_over_switches(self, load: Load, fabric: Fabric, hosts: Array, gates: Rows | None) -> None:
+        """The steps of dlcp/transport/aggregation/reducer.py: exponents, the switches' sum, the verdict."""
+        self._check_for_switches(len(hosts))
+        between = network_of(fabric, hosts, 0)
+        job = SwitchJob(slots=self.slots, lanes=self.lanes, bits=self.bits)
+        values = -(-self.bytes // 4)
+        codes = -(-values // (self.lanes * (32 // self.bits)))
+        members = tuple(int(host) for host in hosts)
+
+        def agreement(size: int) -> Collective:
+            algorithm = choose("all_reduce", len(members), size, network=lambda: between)
+            return Collective("all_reduce", algorithm, members, size)
+
+        by_switches = Collective("all_reduce", "switch", members, self.bytes, by_switches=job)
+        for _ in range(self.times):
+            for step in (agreement(codes), by_switches, agreement(_VERDICT_BYTES)):
+                gates = hand_over(load, [step], gates)
+
+    def _check_for_switches(self, ranks: int) -> None:
+        """Raises ArgumentError for what switches do not add."""
+        least_bits = (ranks - 1).bit_length() + 1 + LEAST_BITS
+        for name, is_right, accepted in (
+            ("collective", self.collective == "all_reduce", "all_reduce"),
+            ("traffic_class", self.traffic_class == 0, "0, the worker's packets have no other"),
+            ("loss_ratio", self.loss_ratio == 0, "0, a sum has all values or none"),
+            ("slots", 2 <= self.slots <= 2048, "2 to 2048"),
+            ("lanes", 32 <= self.lanes <= 2208 and self.lanes % 32 == 0, "multiples of 32 up to 2208"),
+            ("bits", self.bits in (8, 16, 32), "32, 16, 8"),
+            ("bits", self.bits >= least_bits, f"at least {least_bits} for {ranks} ranks"),
+            ("hosts", 2 <= ranks <= 1024, "2 to 1024 of them"),
+        ):
+            if not is_right:
+                found = ranks if name == "hosts" else getattr(self, name)
+                raise ArgumentError(f"{name} is {found!r} where switches add; accepted: {accepted}")
 
 
 def hand_over(load: Load, collectives: Sequence[Collective], gates: Rows | None) -> Rows:

@@ -116,6 +116,18 @@ def _check_range(name: str, value: Array, kind: np.dtype[Any]) -> None:
 
 
 @dataclass(frozen=True)
+class SwitchJob:
+    """What switches and ranks are told of a sum that switches add: the library's words for it (p4/aggregation.md)."""
+
+    slots: int
+    """Of the job, at each switch that adds."""
+    lanes: int
+    """Words of 32 bits in a packet."""
+    bits: int
+    """Of a value."""
+
+
+@dataclass(frozen=True)
 class Collective:
     """A collective that the transport runs itself: what is the same on all ranks."""
 
@@ -134,6 +146,8 @@ class Collective:
     """Per rank the number of its group, for algorithms that ask which ranks share a host."""
     racks: Hosts | None = None
     """Over a hub: per worker the number of its rack; the hosts after the workers' are cores, as many for each rack."""
+    by_switches: SwitchJob | None = None
+    """Switches add; `algorithm` is without effect then."""
 
 
 class Load:
