@@ -159,8 +159,8 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
          "How long connect() waits for the handshake if the call names no time."}),
     setting_row<&JobSettings::algorithm>({SettingSection::collectives, "algorithm",
                                           accept::text("the name of a schedule"),
-                                          "Schedule of collectives, as dlcp.transport.schedule names it; auto: by "
-                                          "size, ranks, hosts and processors.",
+                                          "Schedule of collectives, as dlcp.transport.schedule names it; auto: the "
+                                          "quickest by estimate, from size, ranks, hosts, links and processors.",
                                           "auto"}),
     setting_row<&JobSettings::aggregation>(
         {SettingSection::collectives, "aggregation",

@@ -114,6 +114,8 @@ class ByHosts:
     ) -> None:
         self._state = state
         self._among_all = among_all
+        # Whether what is kept is of whole buffers, of which a shard is not taken.
+        self._is_among_all = False
         self._expects_hosts = expects_hosts
         self._inner = inner
         self.sequences = inner.sequences
@@ -146,7 +148,9 @@ class ByHosts:
         numbering = buffer.communicator
         if buffer.call.sequence is None:
             numbering = buffer.group.numbering(numbering)
-        alone = buffer.scattered or self._among_all(buffer)
+        alone = buffer.scattered
+        if self._among_all(buffer):
+            alone = self._is_among_all = True
         host = None if alone else self._host_of(buffer.group, numbering)
         if host is None or buffer.values.numel() < SHARD_NUMEL_MIN * host.inside.size:
             return self._inner.start(buffer)
@@ -237,7 +241,8 @@ class ByHosts:
                 if self._loaded[0] != shape:
                     # What others kept of this rank's shard, and it of theirs, would never leave.
                     raise ArgumentError(
-                        f"the state is of {_words(self._loaded[0])}; accepted: of {_words(shape)}"
+                        f"the state is of {_words(self._loaded[0])}; accepted: of {_words(shape)}, or low_bit's with"
+                        " by_hosts=False where it knew none"
                     )
                 self._loaded.clear()
             return host
@@ -248,7 +253,7 @@ class ByHosts:
     def state_dict(self) -> dict[str, Any]:
         with self._lock:
             shapes = [host.shape for host in self._hosts.values() if host is not None]
-            known: Sequence[Any] = self._loaded or ([None] if self._hosts else [()])
+            known: Sequence[Any] = self._loaded or ([None] if self._hosts or self._is_among_all else [()])
         return {BY_HOSTS: (shapes or known)[0]} | self._inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -197,11 +197,11 @@ class CodedPipeline:
     def is_for_hub(self, buffer: GradientBuffer) -> bool:
         """Whether a hub would make the coded sum of a buffer all of whose values are coded. The same on all ranks."""
         groups = buffer.values.numel() // GROUP_VALUES
-        return not self._options.may_lose and buffer.communicator.takes_coded(groups)
+        return not self._options.may_lose and _numbering(buffer).takes_coded(groups)
 
     def _hub_of(self, buffer: GradientBuffer, plan: CodePlan) -> HubGroup | None:
         """The group with a hub that makes the buffer's coded sum; None: the ranks make it. The same on all ranks."""
-        communicator = buffer.communicator
+        communicator = _numbering(buffer)
         takes = not self._options.may_lose and communicator.takes_coded(plan.groups)
         return communicator.hub_group if takes else None
 
@@ -343,3 +343,10 @@ def _spans(prepared: CodedBuffer, memory: torch.Tensor) -> list[Span]:
     """Each rank's part of coded memory."""
     unit, whole = prepared.codec.group_bytes, span(memory)
     return [whole.part(begin * unit, (end - begin) * unit) for begin, end in prepared.plan.parts]
+
+
+def _numbering(buffer: GradientBuffer) -> Communicator:
+    """The communicator that the buffer's collectives go on: in a future's callback another one, which has no hub."""
+    if buffer.call.sequence is not None:
+        return buffer.communicator
+    return buffer.group.numbering(buffer.communicator)

@@ -40,7 +40,7 @@ class HubMemory:
         self._rows: dict[Hashable, _Row] = {}
         self._scale = 1.0
         # A recipe that is not chosen leaves nothing at the hub.
-        weakref.finalize(self, _forget, self._rows).atexit = False
+        weakref.finalize(self, _abandon, self._rows).atexit = False
 
     def open(self, key: Hashable, layout: Layout, group: HubGroup, scale: float) -> tuple[KeptAtHub, float]:
         """What is kept for a buffer, and what to multiply it by. `scale`: the loss scale of the step."""
@@ -81,3 +81,8 @@ class HubMemory:
 def _forget(rows: dict[Hashable, _Row]) -> None:
     for row in rows.values():
         row.group.forget(row.kept)
+
+
+def _abandon(rows: dict[Hashable, _Row]) -> None:
+    for row in rows.values():
+        row.group.abandon(row.kept)

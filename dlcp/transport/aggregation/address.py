@@ -94,7 +94,7 @@ class SwitchAddress:
             raise SettingsError(
                 f"aggregation has generations={values['generations']}; accepted: up to generation {2**16 - 1}"
             )
-        if values.get("worker", 0) >= values.get("workers", 1):
+        if "worker" in values and values["worker"] >= values.get("workers", 0):
             raise SettingsError("aggregation: worker and workers go together, the number below the count")
         return cls(host=host, hub_port=port, **values)
 
@@ -130,8 +130,12 @@ class SwitchAddress:
     def serves(self, size: int) -> bool:
         """Whether so many ranks find a place: on one switch, or said to be on several.
 
-        Raises SettingsError: their sum leaves too little of a value.
+        Raises SettingsError: their sum leaves too little of a value; switches are not equally full.
         """
+        if self.worker is None and self.workers is not None and size % self.workers:
+            raise SettingsError(
+                f"aggregation has workers={self.workers} for {size} ranks; accepted: a divisor of {size}, or worker too"
+            )
         if not 1 < size <= (MAX_WORKERS if self.workers is None else MAX_RANKS):
             return False
         if self.bits - 1 - (size - 1).bit_length() < LEAST_BITS:

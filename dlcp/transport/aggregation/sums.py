@@ -68,10 +68,14 @@ class _Sum:
             return not self.over
 
     def finish(self, exception: errors.DlcpError | None = None) -> None:
-        self.waited_s, self.steps = time.monotonic() - self.announced.started_s, None
-        self.exception, self.error = exception, exception and type(exception).__name__
-        self.culprit = getattr(exception, "culprit", None)  # of all ranks: alike in the group and in the job
         with self._lock:
+            if self.over:
+                return
+            self.waited_s, self.steps = time.monotonic() - self.announced.started_s, None
+            self.exception, self.error = exception, exception and type(exception).__name__
+            self.culprit = getattr(
+                exception, "culprit", None
+            )  # of all ranks: alike in the group and in the job
             self._over.set()
         if self._watches:
             self._finished.put(self._watches)
@@ -148,6 +152,12 @@ class SwitchSums:
         self._end()
         if self._control is not None:
             self._control.abort(reason)
+            return
+        # The thread may be waiting in the store for ranks that have gone.
+        with self._lock:
+            waiting = list(self._under_way)
+        for each in waiting:
+            each.finish(errors.CollectiveAbortedError(f"the group was aborted: {reason}"))
 
     def close(self) -> None:
         """As Adder.close. What is under way ends as if the switch had failed, then nothing is begun any more."""
@@ -173,8 +183,8 @@ class SwitchSums:
             failure = None
             try:
                 each.announced.wait()
-                assert each.steps is not None
-                each.sent_bytes, each.received_bytes = each.steps()
+                if (steps := each.steps) is not None:
+                    each.sent_bytes, each.received_bytes = steps()
             except BaseException as error:  # the thread must not leave a caller waiting
                 failure = self._failure_of(error)
             with self._lock:

@@ -65,10 +65,14 @@ class KeptAtHub:
         """As in CodedTerms."""
         self._after = 0
 
+    def number_at(self, place: int, sequence: int) -> int:
+        """The number that the next sum of the group `place` has, or gets."""
+        return self.number if self.place == place else sequence % NUMBERS + 1
+
     def terms(self, codec: _native.Codec, place: int, sequence: int, factor: float) -> CodedTerms:
         """Of the sum with this number among the collectives of the group `place`, which is the same on all workers."""
         if self.place != place:
-            self.number, self.place, self.before = sequence % NUMBERS + 1, place, 0
+            self.number, self.place, self.before = self.number_at(place, sequence), place, 0
         terms = CodedTerms(codec, self.number, self.before, factor)
         self._after = terms.after
         return terms

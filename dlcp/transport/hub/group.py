@@ -83,10 +83,11 @@ class HubGroup(Membership):
         self._hub_planner = planner
         self._shape = opened.shape
         self._kept: dict[int, _Weights] = {}
-        # Per number of what is kept of coded sums the bytes of it at each core; and numbers to forget. Whoever kept it
-        # may let it go on any thread.
+        # Per number of what is kept of coded sums the bytes of it at each core; and numbers to let go: those that all
+        # ranks let go at the same place, and those of which each rank learns when it does.
         self._residuals: dict[int, list[int]] = {}
         self._forgotten: deque[int] = deque()
+        self._abandoned: deque[int] = deque()
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
@@ -195,6 +196,10 @@ class HubGroup(Membership):
 
         `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
         """
+        if coded.after is not None or coded.values is not None:
+            raise errors.ArgumentError(
+                "after and values are given; accepted over a hub: neither, since it keeps what waits"
+            )
         sizes = sizes_of(self._calls.parts(inputs, "inputs"))
         plan = self._plan(None, agree, self._calls.coded_all_reduce, sizes, coded.codec, op)
         assert isinstance(plan, HubPlan)
@@ -213,10 +218,11 @@ class HubGroup(Membership):
         buffer, terms = Buffer(sum(sizes), plan.type, codec), CodedTerms(codec)
         if kept is not None:
             assert self.number is not None
-            terms = kept.terms(codec, self.number, options.sequence, coded.factor)
+            number = kept.number_at(self.number, options.sequence)
             loads = kept_loads(self._shape, buffer)
-            self._check_beside(plan.words, buffer, {terms.kept: loads})
-            self._residuals[terms.kept] = loads
+            self._check_beside(plan.words, buffer, {number: loads})
+            self._residuals[number] = loads
+            terms = kept.terms(codec, self.number, options.sequence, coded.factor)
         elif self._kept or self._residuals:
             self._check_beside(plan.words, buffer)
         named = self._hub_planner.as_coded(plan, terms)
@@ -225,9 +231,18 @@ class HubGroup(Membership):
         return work
 
     def forget(self, kept: KeptAtHub) -> None:
-        """Has the hub let go of what it keeps, with the next collective. Of another group: nothing."""
-        if kept.place == self.number and self._residuals.pop(kept.number, None) is not None:
+        """Has the hub let go of what it keeps, with one of the next collectives. Of another group: nothing.
+
+        All ranks call it at the same place among their collectives.
+        """
+        if kept.place == self.number and kept.number in self._residuals:
             self._forgotten.append(kept.number)
+        kept.place = 0
+
+    def abandon(self, kept: KeptAtHub) -> None:
+        """As forget, on any thread and at any time: so this rank still counts the memory, as all ranks have to."""
+        if kept.place == self.number:
+            self._abandoned.append(kept.number)
         kept.place = 0
 
     def _check_beside(
@@ -340,8 +355,12 @@ class HubGroup(Membership):
 
     def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
         said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class)
-        if self._forgotten:
-            said = said._replace(forgotten=self._forgotten.popleft())
+        with self._lock:
+            if self._forgotten:
+                said = said._replace(forgotten=self._forgotten.popleft())
+                self._residuals.pop(said.forgotten, None)
+            elif self._abandoned:
+                said = said._replace(forgotten=self._abandoned.popleft())
         content = np.frombuffer(bytearray(said.pack()), np.uint8)
         assert self.number is not None
         for core in self._listeners:

@@ -89,5 +89,5 @@ def open_adders(communicator: Communicator, store: Store, timeout_s: float) -> I
         if asked is not None and (adder := opener(communicator, store, timeout_s)) is not None:
             if communicator.rank == 0:
                 said = RankLogger(communicator.job.rank, communicator.name)
-                said.info("%s=%s is asked first about every call that adds", setting, asked)
+                said.info("%s=%s is asked about calls that add", setting, asked)
             yield adder
