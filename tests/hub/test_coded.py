@@ -204,6 +204,21 @@ def test_sums_with_a_budget_with_residuals_of_ranks_and_short_ones_stay_among_ra
         assert buffers_at(hub) == {CODECS["int4"].codec}
 
 
+def test_a_hub_takes_no_memory_of_ranks_for_what_is_left() -> None:
+    with service(cores=1) as hub, ranks_of(hub, 2, hub_bytes_min=1) as world:
+
+        def work(group: Communicator) -> None:
+            codes = coded(contribution(group.rank, 0, 8), "int4")
+            own = np.zeros(8 * GROUP_VALUES, np.float32)
+            with pytest.raises(
+                ArgumentError, match="after and values are given; accepted over a hub: neither"
+            ):
+                summed(group, codes, "int4", after=Span.of(own))
+            summed(group, codes, "int4")
+
+        world.each(world.open(), work)
+
+
 def test_with_several_racks_ranks_sum_among_themselves() -> None:
     with service(cores=1) as first, service(cores=1) as second:
         racks = (first.address, second.address)

@@ -208,6 +208,12 @@ def test_few_bits_serve_few_ranks() -> None:
     assert not SwitchAddress.parse("switch://10.0.0.1:5").serves(64)
 
 
+def test_switches_without_numbers_are_equally_full() -> None:
+    with pytest.raises(SettingsError, match="workers=4 for 6 ranks; accepted: a divisor of 6, or worker too"):
+        SwitchAddress.parse("switch://10.0.0.1:5?workers=4").serves(6)
+    assert SwitchAddress.parse("switch://10.0.0.1:5?workers=3").serves(6)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -219,6 +225,7 @@ def test_few_bits_serve_few_ranks() -> None:
         ("switch://10.0.0.1:5?generation=65535&generations=2", "accepted: up to generation 65535"),
         ("switch://10.0.0.1:5?bits=12", "accepted: 32, 16, 8"),
         ("switch://10.0.0.1:5?worker=3", "worker and workers go together"),
+        ("switch://10.0.0.1:5?worker=0", "worker and workers go together"),
         ("switch://10.0.0.1:5?worker=3&workers=3", "the number below the count"),
         ("switch://10.0.0.1:5?speed=1", "accepted, each once: job, generation, generations"),
     ],

@@ -50,6 +50,7 @@ from dlcp.transport.work import Work
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual_report import ResidualReport
     from dlcp.torch.gradient.state import GradientState
+    from dlcp.transport.communicator import Communicator
 
 CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """Types that are coded; float64 travels exactly."""

@@ -185,3 +185,30 @@ def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> Non
         for _ in range(2):
             world.each(groups, lambda group: summed(group, coded(np.ones(256, np.float32), "int4"), "int4"))
         assert rows() == 0
+
+
+def in_a_callback() -> None:
+    """Its communicator has no hub, so ranks are the owners; the state says that it is of no hosts' shards."""
+    numel = 20_000
+    state = dlcp.torch.GradientState(codec="int8", **LOW)
+    first = torch.ones(4)
+    work: Any = dist.all_reduce(first, async_op=True)
+    rank = dist.get_rank()
+
+    def then(_: Any) -> torch.Tensor:
+        gradient = test_low_bit.whole_numbers(numel, rank)
+        call = BufferCall(average=False)
+        return exchange_of(state).all_reduce(gradient, Layout.of([("weight", numel)]), call).wait()
+
+    same_on_all_ranks(work.get_future().then(then).wait())
+    step_over_hub = exchange_of(state).all_reduce(
+        test_low_bit.whole_numbers(numel, 3), Layout.of([("other", numel)]), BufferCall(average=False)
+    )
+    same_on_all_ranks(step_over_hub.wait())
+    state.end_step()
+    assert rows_at_hub() == 1
+    assert state.pipeline.state_dict()["by_hosts"] is None
+
+
+def test_a_sum_that_begins_in_a_callback_stays_among_ranks(environment: dict[str, str]) -> None:
+    ranks.run(in_a_callback, 2, environment=environment)
