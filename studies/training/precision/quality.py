@@ -3,7 +3,8 @@
 *Excess*: held-out loss at the end, less that of the dense exchange with the same seed (the mean of its repetitions),
 each at its own best learning rate of those tried (by the mean over seeds). *Rounds*: the share of a dense run's rounds
 after which a dense run, of that length and with its own schedule, ends as well; between the lengths that were run, in a
-line.
+line. *Steps to the mark*: the share of a run's steps after which it is as good as dense runs are half-way in the mean;
+between the points of its curve, in a line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import mean, stdev, variance
 
 from studies.training.precision.arm import DENSE, Arm
 from studies.training.precision.problems import PROBLEMS
-from studies.training.precision.training import Result, Run
+from studies.training.precision.training import POINTS, Result, Run
 from studies.training.results import RunResults, finite_mean
 
 _DENSE = Arm(DENSE)
@@ -82,6 +83,39 @@ class Results(RunResults[Run, Result]):
         found = self.excesses(problem, arm)
         return stdev(found) if len(found) > 1 and all(map(math.isfinite, found)) else math.inf
 
+    def error(self, problem: str, arm: Arm) -> float:
+        """The standard error of the excess; infinite as the deviation is."""
+        found = self.excesses(problem, arm)
+        return self.deviation(problem, arm) / math.sqrt(len(found)) if found else math.inf
+
+    def halfway(self, problem: str, arm: Arm) -> list[float]:
+        """As excesses, half-way; of seeds whose runs have curves."""
+        own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
+        return [
+            own[seed][POINTS // 2] - dense[seed][POINTS // 2] for seed in sorted(own.keys() & dense.keys())
+        ]
+
+    def later(self, problem: str, arm: Arm) -> list[float]:
+        """Of each seed: steps to the mark over the dense run's; NaN: a run never comes there."""
+        own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
+        if not dense:
+            return []
+        mark = mean(curve[POINTS // 2] for curve in dense.values())
+        return [
+            _first_at(own[seed], mark) / _first_at(dense[seed], mark)
+            for seed in sorted(own.keys() & dense.keys())
+        ]
+
+    def _curves(self, problem: str, arm: Arm) -> dict[int, list[float]]:
+        """By seed, held-out loss at each point of the first run at the best rate; infinite at the start."""
+        rates = self._ends.get((problem, arm, 1.0), {})
+        runs = rates[self.best_rate(problem, arm)] if rates else {}
+        return {
+            seed: [math.inf, *found[0].curve, found[0].held_out]
+            for seed, found in runs.items()
+            if len(found[0].curve) == POINTS - 1
+        }
+
     def spread(self, problem: str) -> float:
         """The standard deviation of the dense exchange's end over seeds."""
         ends = list(self.ends(problem, _DENSE).values())
@@ -121,6 +155,15 @@ def _length(curve: list[tuple[float, float]], end: float) -> float:
         if end <= worse:
             return less + (more - less) * (worse - end) / (worse - better)
     return 0.0
+
+
+def _first_at(curve: list[float], mark: float) -> float:
+    """The share of the steps after which a curve first is at the mark; NaN: never."""
+    for point, (before, after) in enumerate(itertools.pairwise(curve)):
+        if after <= mark:
+            part = (before - mark) / (before - after) if math.isfinite(before) else 1.0
+            return (point + part) / POINTS
+    return math.nan
 
 
 def _end(repetitions: list[Result]) -> float:
