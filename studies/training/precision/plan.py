@@ -88,6 +88,8 @@ FEW_FIRST = FEW[:4]
 FEW_SEEDS = 8
 FEW_RATE_SEEDS = 2
 """Of the dense exchange at each rate: what it is best at, all others of FEW take."""
+FEW_REPEATS = 2
+"""Of the dense exchange: all others of FEW are held against it."""
 CORE = (*FLAT[:2], AS_INT4, FEEDBACK[1], *LAYERED[1:3], THREE_BITS)
 """Run before all else, and with more seeds."""
 MAIN = (*FLAT[:2], AS_INT4, *FEEDBACK, *FLAT[2:], *LAYERED[1:])
@@ -151,7 +153,9 @@ def _few(problems: Sequence[str], arms: Sequence[Arm], results: Results) -> Batc
         yield from _together(plain, results)
     for arm, problem in itertools.product((EXACT, *arms), problems):
         best = results.best_rate(problem, arm if arm in results.arms(problem) else EXACT)
-        yield from _together([Run(problem, arm, best, seed) for seed in range(FEW_SEEDS)], results)
+        runs = [Run(problem, arm, best, seed) for seed in range(FEW_SEEDS)]
+        for again in range(FEW_REPEATS if arm == EXACT else 1):
+            yield from _together([replace(run, again=again) for run in runs], results)
 
 
 def _dense(scope: Scope, seeds: int, results: Results) -> Batches:

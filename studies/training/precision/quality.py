@@ -89,25 +89,26 @@ class Results(RunResults[Run, Result]):
         return self.deviation(problem, arm) / math.sqrt(len(found)) if found else math.inf
 
     def halfway(self, problem: str, arm: Arm) -> list[float]:
-        """As excesses, half-way; of seeds whose runs have curves."""
-        own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
-        return [
-            own[seed][POINTS // 2] - dense[seed][POINTS // 2] for seed in sorted(own.keys() & dense.keys())
-        ]
+        """As excesses, half-way; empty: not all of these runs have curves."""
+        pairs = self._curve_pairs(problem, arm)
+        return [own[POINTS // 2] - dense[POINTS // 2] for own, dense in pairs]
 
     def later(self, problem: str, arm: Arm) -> list[float]:
-        """Of each seed: steps to the mark over the dense run's; NaN: a run never comes there."""
+        """Of each seed: steps to the mark over the dense run's; NaN: a run never comes there. Empty as halfway is."""
+        pairs = self._curve_pairs(problem, arm)
+        dense_ends = self._curves(problem, _DENSE).values()
+        mark = mean(curve[POINTS // 2] for curve in dense_ends) if pairs else math.nan
+        return [_first_at(own, mark) / _first_at(dense, mark) for own, dense in pairs]
+
+    def _curve_pairs(self, problem: str, arm: Arm) -> list[tuple[list[float], list[float]]]:
+        """An arm's curve and the dense one, of each seed; empty: one of the seeds of both has none."""
         own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
-        if not dense:
-            return []
-        mark = mean(curve[POINTS // 2] for curve in dense.values())
-        return [
-            _first_at(own[seed], mark) / _first_at(dense[seed], mark)
-            for seed in sorted(own.keys() & dense.keys())
-        ]
+        seeds = sorted(own.keys() & dense.keys())
+        whole = len(seeds) == len(self.excesses(problem, arm))
+        return [(own[seed], dense[seed]) for seed in seeds] if whole else []
 
     def _curves(self, problem: str, arm: Arm) -> dict[int, list[float]]:
-        """By seed, held-out loss at each point of the first run at the best rate; infinite at the start."""
+        """By seed, held-out loss at the start (infinite) and at each point of the first run at the best rate."""
         rates = self._ends.get((problem, arm, 1.0), {})
         runs = rates[self.best_rate(problem, arm)] if rates else {}
         return {
@@ -134,9 +135,13 @@ class Results(RunResults[Run, Result]):
         return mean(shorter[seed] - whole[seed] for seed in seeds) if seeds else None
 
     def rounds(self, problem: str, arm: Arm) -> float | None:
-        """See above, at most 1; 0: worse than the shortest that was run; None: not run, or nothing to compare with."""
-        ends = self.ends(problem, arm)
+        """See above, at most 1; 0: worse than the shortest that was run; None: not run, or nothing to compare with.
+
+        Over the seeds of which shorter dense runs are known.
+        """
         lengths = {rounds for name, one, rounds in self._ends if (name, one) == (problem, _DENSE)}
+        known = {seed for length in lengths - {1.0} for seed in self.ends(problem, _DENSE, length)}
+        ends = {seed: end for seed, end in self.ends(problem, arm).items() if seed in known}
         curve = []
         for length in sorted(lengths):
             dense = self.ends(problem, _DENSE, length)

@@ -25,7 +25,7 @@ from studies.training.precision.plan import (
     SHOWN,
     THREE_BITS,
 )
-from studies.training.precision.problems import EXACT_BELOW, coded_groups, open_problem
+from studies.training.precision.problems import EXACT_BELOW, OTHER_KINDS, coded_groups, open_problem
 from studies.training.precision.quality import Results
 from studies.training.report import Rows, bullets, pipes, plain
 
@@ -49,9 +49,9 @@ FEW_TITLE = "Few bits on trainings of several kinds"
 FEW_LEGEND = (
     "Mean ± standard error over seeds, each against the dense exchange of the same seed. At the end: held-out loss "
     "beyond dense's. Half-way: the same after half of the steps. Steps: those until it is as good as dense runs are "
-    "half-way in the mean, over the dense run's. An empty place: not run, or its dense runs have no curve. Of a true "
-    "difference of nothing, one in six means is worse than dense by more than its standard error. No training has 10 "
-    "million parameters: they were not run."
+    "half-way in the mean, over the dense run's. An empty place: not all of these runs noted how they went. Where "
+    "there is no difference, one mean in six is still worse than dense by more than its standard error. Trainings of "
+    "10 million parameters were not run."
 )
 
 
@@ -75,9 +75,14 @@ def about(results: Results, problem: str) -> str:
     return (
         f"{problem}: {task.title}; {task.model.numel} parameters, {coded:.1%} of them coded, {task.optimizer}, "
         f"{task.steps} steps of {WORKERS} x {task.share}; dense ends at {mean(dense):.4f} ± "
-        f"{results.spread(problem):.4f} over {len(dense)} seeds at {results.best_rate(problem, EXACT):g} x rate; runs "
-        f"of one seed differ by ± {results.chance(problem):.4f}{_cost(results, problem)}"
+        f"{results.spread(problem):.4f} over {len(dense)} seeds at {results.best_rate(problem, EXACT):g} x rate"
+        f"{_chance(results, problem)}{_cost(results, problem)}"
     )
+
+
+def _chance(results: Results, problem: str) -> str:
+    chance = results.chance(problem)
+    return f"; runs of one seed differ by ± {chance:.4f}" if math.isfinite(chance) else ""
 
 
 def _cost(results: Results, problem: str) -> str:
@@ -90,13 +95,14 @@ def _cost(results: Results, problem: str) -> str:
 
 
 def table(results: Results) -> Rows:
-    """A heading and a row per arm that has a run, in the plan's order."""
-    problems = results.problems()
+    """A heading and a row per arm that has a run, in the plan's order; without trainings of few bits alone."""
+    problems = [problem for problem in results.problems() if problem not in OTHER_KINDS]
     rows = []
     for arm in _known(results):
         found = [results.bits(problem, arm) for problem in problems if arm in results.arms(problem)]
         cells = [_cell(results, problem, arm) for problem in problems]
-        rows.append([arm.name, f"{mean(found):.2f}", f"{mean(found) / 32:.1%}", *cells])
+        if found:
+            rows.append([arm.name, f"{mean(found):.2f}", f"{mean(found) / 32:.1%}", *cells])
     return [["exchange", "bits", "bytes", *problems], *rows]
 
 
@@ -239,9 +245,15 @@ def _few_bits(results: Results, arm: Arm) -> str:
         for problem in problems
         if not results.excess(problem, arm) <= results.error(problem, arm)
     ]
-    words = f"{arm.name}: ends within one standard error of dense, or before it, in {len(problems) - len(behind)} of "
-    words += f"{len(problems)} trainings"
-    return "" if not problems else f"{words}; behind in {', '.join(behind)}." if behind else f"{words}."
+    if not problems:
+        return ""
+    together = mean(results.excess(problem, arm) for problem in problems)
+    error = math.hypot(*(results.error(problem, arm) for problem in problems)) / len(problems)
+    words = (
+        f"{arm.name}: ends within one standard error of dense, or before it, in {len(problems) - len(behind)} of "
+        f"{len(problems)} trainings, in the mean of them {together:+.4f} ± {error:.4f} beyond it"
+    )
+    return f"{words}; behind in {', '.join(behind)}." if behind else f"{words}."
 
 
 def _compared(results: Results, one: Arm, other: Arm, words: str) -> str:
