@@ -85,7 +85,8 @@ FEW = (
 """What "auto" takes, "low_bit" without its first steps, what is between, "low_bit" with them; then what may help."""
 FEW_FIRST = FEW[:4]
 """On the trainings of the other arms too."""
-FEW_SEEDS = 8
+FEW_SEEDS, FEW_MORE_SEEDS = 8, 16
+"""The latter of FEW_FIRST on trainings of other kinds, where seeds differ more."""
 FEW_RATE_SEEDS = 2
 """Of the dense exchange at each rate: what it is best at, all others of FEW take."""
 FEW_REPEATS = 2
@@ -132,8 +133,9 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
     What it yields is to be in `results` when it is asked for more.
     """
     if scope.few:
-        yield from _few((*scope.few, *scope.problems), FEW_FIRST, results)
-        yield from _few(scope.few, FEW, results)
+        yield from _few((*scope.few, *scope.problems), FEW_FIRST, FEW_SEEDS, results)
+        yield from _few(scope.few, FEW, FEW_SEEDS, results)
+        yield from _few(scope.few, FEW_FIRST, FEW_MORE_SEEDS, results)
     main, more, core = ([arm for arm in scope.arms if arm in some] for some in (MAIN, MORE, CORE))
     yield from _dense(scope, scope.seeds, results)
     yield from _at_dense_rate(scope, core, results)
@@ -147,13 +149,13 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
 Batches = Iterator[list[Run]]
 
 
-def _few(problems: Sequence[str], arms: Sequence[Arm], results: Results) -> Batches:
+def _few(problems: Sequence[str], arms: Sequence[Arm], seeds: int, results: Results) -> Batches:
     for problem in problems:
         plain = [Run(problem, EXACT, rate, seed) for rate in RATES for seed in range(FEW_RATE_SEEDS)]
         yield from _together(plain, results)
     for arm, problem in itertools.product((EXACT, *arms), problems):
         best = results.best_rate(problem, arm if arm in results.arms(problem) else EXACT)
-        runs = [Run(problem, arm, best, seed) for seed in range(FEW_SEEDS)]
+        runs = [Run(problem, arm, best, seed) for seed in range(seeds)]
         for again in range(FEW_REPEATS if arm == EXACT else 1):
             yield from _together([replace(run, again=again) for run in runs], results)
 

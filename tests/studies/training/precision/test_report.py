@@ -72,15 +72,16 @@ def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> 
     assert len(results.excesses("tfn adamw", FEW[-1])) == len(results.excesses(PROBLEM, FEW[0])) == 8
     assert FEW[-1] not in results.arms(PROBLEM)
     four = Arm("int4")
+    assert len(results.excesses("tfn adamw", four)) == 16
     assert results.excess("tfn adamw", four) == pytest.approx(0.11)
-    assert results.error("tfn adamw", four) == pytest.approx(0.01 * math.sqrt(8 / 7) / math.sqrt(8))
-    assert results.halfway("tfn adamw", four) == pytest.approx([1.0] * 8)
+    assert results.error("tfn adamw", four) == pytest.approx(0.01 * math.sqrt(16 / 15) / math.sqrt(16))
+    assert results.halfway("tfn adamw", four) == pytest.approx([1.0] * 16)
     # Dense comes to 3.0 after five points; 1.1 is below it, and 3.2 after nine points is not.
     assert results.later("tfn adamw", four) == pytest.approx(
-        [(9 + 0.2 / 2.1) / 5, (9 + 0.2 / 2.08) / 5] * 4, rel=1e-6
+        [(9 + 0.2 / 2.1) / 5, (9 + 0.2 / 2.08) / 5] * 8, rel=1e-6
     )
     markdown = "\n".join(table.markdown(results, complete=True))
-    assert "| tfn adamw | int8 | 8.25 | 8 | +0.0000 ± 0.0000 | yes |" in markdown
+    assert "| tfn adamw | int8 | 8.25 | 16 | +0.0000 ± 0.0000 | yes |" in markdown
     assert (
         "int4: ends within one standard error of dense, or before it, in 0 of 2 trainings, in the mean of them"
         in markdown
