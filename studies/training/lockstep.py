@@ -16,6 +16,10 @@ from dlcp_sim.cosimulation.tasks import WORKERS, Task, schedule
 MOMENTUM = 0.9
 """Of the optimizers: SGD's, and Adam's first."""
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
+WEIGHT_DECAY = 0.1
+"""AdamW's, times the learning rate of the step."""
+NORM_MAX = 0.25
+"""Of a gradient, under "clipped sgd"."""
 JITTER = 1e-4
 """Of the weights at the start, in runs that are alike but for this: enough to end elsewhere by as much as chance moves
 a run of one seed."""
@@ -57,12 +61,21 @@ class Lockstep:
         return gradients.view(len(self.weights), WORKERS, -1)
 
     def update(self, mean: Tensor, step: int) -> None:
-        """One step of the optimizer with `mean` [trainings, numel], as torch.optim's SGD and Adam have it."""
+        """One step of the optimizer with `mean` [trainings, numel], as torch.optim's SGD, Adam and AdamW have it."""
         share = schedule(step, self._steps)
-        if self._task.optimizer == "sgd":
-            self._momentum.mul_(MOMENTUM).add_(mean)
-            self.weights.addcmul_(self._momentum, self._rate, value=-share)
+        kind = self._task.optimizer
+        if kind == "clipped sgd":
+            norm = torch.linalg.vector_norm(mean, dim=1, keepdim=True)
+            clipped = mean * (NORM_MAX / (norm + 1e-6)).clamp(max=1.0)
+            self.weights.addcmul_(clipped, self._rate, value=-share)
             return
+        if kind in ("sgd", "nesterov"):
+            self._momentum.mul_(MOMENTUM).add_(mean)
+            change = self._momentum if kind == "sgd" else mean + MOMENTUM * self._momentum
+            self.weights.addcmul_(change, self._rate, value=-share)
+            return
+        if kind == "adamw":
+            self.weights.mul_(1 - share * WEIGHT_DECAY * self._rate)
         self._momentum.lerp_(mean, 1 - MOMENTUM)
         self._squares.mul_(ADAM_SQUARES).addcmul_(mean, mean, value=1 - ADAM_SQUARES)
         first, second = 1 - MOMENTUM ** (step + 1), 1 - ADAM_SQUARES ** (step + 1)

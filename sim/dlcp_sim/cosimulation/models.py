@@ -129,6 +129,21 @@ def _convolve(state: Tensor, weights: Weights, name: str, size: int) -> Tensor:
     return _linear(rows, weights, name).view(groups, batch, side // 2, side // 2, -1)
 
 
+def _convolve_evenly(state: Tensor, weights: Weights, name: str) -> Tensor:
+    """[G, batch, side, side, in] to [G, batch, side, side, out]: 3 × 3, at every place, edges filled with zero."""
+    patches = functional.pad(state, (0, 0, 1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
+    rows = patches.reshape(len(state), state.shape[1:4].numel(), -1)
+    return _linear(rows, weights, name).view(*state.shape[:4], -1)
+
+
+def _batch_norm(state: Tensor, weights: Weights, name: str) -> Tensor:
+    """Of [G, batch, side, side, channels], by the statistics of this batch: a worker's own, or of what is kept out."""
+    rows = state.flatten(1, 3)
+    variance, middle = torch.var_mean(rows, 1, correction=0, keepdim=True)
+    scale = weights[f"{name}.weight"][:, None] * torch.rsqrt(variance + 1e-5)
+    return torch.addcmul(weights[f"{name}.bias"][:, None], rows - middle, scale).view(state.shape)
+
+
 def _dense(name: str, inputs: int, outputs: int, *, gain: float = 2.0, bias: bool = True) -> list[Parameter]:
     weight = Parameter(f"{name}.weight", (inputs, outputs), math.sqrt(gain / inputs))
     return [weight, Parameter(f"{name}.bias", (outputs,), 0.0)] if bias else [weight]
@@ -188,6 +203,60 @@ def convolutional(classes: int = 10, width: int = 16) -> Model:
         ],
         loss,
     )
+
+
+def residual_convolutional(classes: int = 10, width: int = 16) -> Model:
+    """A residual network with batch norm, for images of 8 × 8: two blocks of 4 × 4, one of 2 × 2 and twice as wide."""
+
+    def normal(state: Tensor, weights: Weights, name: str) -> Tensor:
+        return _batch_norm(_convolve_evenly(state, weights, name), weights, f"{name}.norm")
+
+    def loss(weights: Weights, examples: Tensor, answers: Tensor) -> Tensor:
+        state = _convolve(examples[..., None], weights, "stem", 4)
+        state = _batch_norm(state, weights, "stem.norm").relu()
+        for block in range(3):
+            if block == 2:
+                state = _convolve(state, weights, "down", 3)
+                state = _batch_norm(state, weights, "down.norm").relu()
+            inner = normal(state, weights, f"{block}.first").relu()
+            state = (state + normal(inner, weights, f"{block}.second")).relu()
+        return _cross_entropy(_linear(state.mean((2, 3)), weights, "out"), answers)
+
+    def convolution(name: str, inputs: int, outputs: int) -> list[Parameter]:
+        return [*_dense(name, inputs, outputs, bias=False), *_scale(f"{name}.norm", outputs)]
+
+    parameters = [*convolution("stem", 16, width), *convolution("down", 9 * width, 2 * width)]
+    for block in range(3):
+        channels = 2 * width if block == 2 else width
+        for name in (f"{block}.first", f"{block}.second"):
+            parameters += convolution(name, 9 * channels, channels)
+    return _model("resnet", [*parameters, *_dense("out", 2 * width, classes, gain=1.0)], loss)
+
+
+def recurrent(words: int = 2048, width: int = 64) -> Model:
+    """A gated recurrent network over words. One table holds what a word is at the input and at the output."""
+
+    def loss(weights: Weights, examples: Tensor, answers: Tensor) -> Tensor:
+        groups, batch, length = examples.shape
+        table = weights["words"]
+        rows = examples + torch.arange(groups)[:, None, None] * words
+        read = functional.embedding(rows.flatten(1), table.flatten(0, 1))
+        inputs = _linear(read, weights, "input").view(groups, batch, length, 3 * width)
+        state, states = read.new_zeros(groups, batch, width), []
+        for place in range(length):
+            reset, update, fresh = inputs[:, :, place].chunk(3, -1)
+            reset_by, update_by, fresh_by = _linear(state, weights, "state").chunk(3, -1)
+            fresh = torch.tanh(fresh + torch.sigmoid(reset + reset_by) * fresh_by)
+            state = torch.lerp(fresh, state, torch.sigmoid(update + update_by))
+            states.append(state)
+        seen = torch.stack(states, 2).flatten(1, 2)
+        scores = torch.baddbmm(weights["words.bias"][:, None], seen, table.transpose(1, 2))
+        return _cross_entropy(scores, answers.flatten(1))
+
+    parameters = [Parameter("words", (words, width), 0.1), Parameter("words.bias", (words,), 0.0)]
+    for name in ("input", "state"):
+        parameters += _dense(name, width, 3 * width, gain=1.0)
+    return _model("recurrent", parameters, loss)
 
 
 def transformer(symbols: int = 64, context: int = 32, width: int = 32, blocks: int = 2) -> Model:

@@ -8,7 +8,9 @@ ends by knowing them by heart. Runs of one seed see the same examples in the sam
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -30,7 +32,8 @@ class Task(ABC):
     title: str
     model: Model
     optimizer: str
-    """"sgd": with momentum 0.9; "adam"."""
+    """"sgd": with momentum 0.9; "nesterov": the same by Nesterov's rule; "clipped sgd": without momentum, and the
+    gradient's norm is clipped; "adam"; "adamw". The tasks in TASKS have "sgd" or "adam"."""
     learning_rate: float
     """The middle of those that are tried."""
     steps: int
@@ -136,7 +139,10 @@ class Text(Task):
         # The most frequent bytes are symbols of their own; the last symbol stands for all others.
         code = np.full(256, self.symbols - 1)
         code[np.argsort(-counts, kind="stable")[: self.symbols - 1]] = np.arange(self.symbols - 1)
-        coded = torch.from_numpy(code[text])
+        self._keep(torch.from_numpy(code[text]))
+
+    def _keep(self, coded: Tensor) -> None:
+        """Takes int64 `coded` as the text: its last twentieth is kept out."""
         kept = len(coded) // 20
         self._text = coded[:-kept]
         draw = torch.Generator().manual_seed(SPLIT_SEED)
@@ -154,6 +160,14 @@ class Text(Task):
 
     def held_out(self) -> tuple[Tensor, Tensor]:
         return self._held_out
+
+
+def words(count: int) -> Tensor:
+    """int64: the words and signs of the library's source. The last number stands for all but the most frequent."""
+    found = re.findall(rb"\w+|[^\w\s]", library_text().tobytes())
+    frequent = [word for word, _ in Counter(found).most_common(count - 1)]
+    code = {word: place for place, word in enumerate(frequent)}
+    return torch.tensor([code.get(word, count - 1) for word in found])
 
 
 TASKS: dict[str, type[Task]] = {"transformer": Text, "cnn": Images, "mlp": Teacher}

@@ -13,10 +13,14 @@ Feedback = Literal["both", "sender", "none"]
 """Who keeps what a code leaves, and adds it to the next step's: sender and owner, the sender alone, nobody."""
 Order = Literal["importance", "random"]
 """Which blocks of a refinement come first: those of which the layers before leave most (L2), or any."""
+Scale = Literal["largest", "least squares"]
+"""Of a group: the least that its largest value's code reaches, or, of those codes, the one that leaves least (L2)."""
 Capacity = Literal["fixed", "log-normal", "slow rank", "cross traffic"]
 """What decides how much a rank sends in a step beyond the base: see capacity.py."""
 CAPACITIES: tuple[Capacity, ...] = get_args(Capacity)
 
+WARMUP_CODEC = "int8"
+SCALE_BITS = 16
 PACKET_GROUPS = 40
 """Groups of a block: what a packet of 1500 bytes carries of 4-bit codes."""
 
@@ -43,11 +47,20 @@ class Arm:
     capacity: Capacity = "fixed"
     block_groups: int = PACKET_GROUPS
     """Groups of a block of the refinement."""
+    returned: str = ""
+    """The codec of the sum; "": as of contributions. This and what follows: of a flat code alone."""
+    warmup_steps: int = 0
+    """The first ones, in which all travels in WARMUP_CODEC."""
+    scale_values: int = GROUP_VALUES
+    """Values that share a scale: a divisor of GROUP_VALUES."""
+    scale: Scale = "largest"
+    turned: bool = False
+    """Whether groups of GROUP_VALUES are turned by Hadamard's matrix before they are coded, and back afterwards."""
 
     @property
     def name(self) -> str:
         """For people: "int2 + 47 % of int4, random"."""
-        words = self.codec
+        words = f"{self.codec} up, {self.returned} down" if self.returned else self.codec
         if self.layers:
             times = f"{self.layers} x " if self.layers > 1 else ""
             words += f" + {100 * self.share:.0f} % of {times}{self.refinement}"
@@ -61,20 +74,26 @@ class Arm:
             words += f", {self.capacity}"
         if self.layers and self.block_groups != PACKET_GROUPS:
             words += f", blocks of {self.block_groups} groups"
-        return words
+        if self.warmup_steps:
+            words += f", {WARMUP_CODEC} in the first {self.warmup_steps} steps"
+        if self.scale_values != GROUP_VALUES:
+            words += f", groups of {self.scale_values}"
+        if self.scale != "largest":
+            words += f", scales by {self.scale}"
+        return words + ", turned" if self.turned else words
 
     @property
     def bits(self) -> float:
-        """Of a value, in the mean, by the formula; what was really sent is counted."""
+        """Of a value, in the mean, by the formula; what was really sent is counted. Without the first steps' more."""
         if self.codec == DENSE:
             return 32.0
         if self.wider:
             return self.wider_bits
-        return bits_of(self.codec) + (
-            self.share * self.layers * bits_of(self.refinement) if self.layers else 0.0
-        )
+        up, down = (bits_of(codec, self.scale_values) for codec in (self.codec, self.returned or self.codec))
+        return (up + down) / 2 + (self.share * self.layers * bits_of(self.refinement) if self.layers else 0.0)
 
 
-def bits_of(codec: str) -> float:
-    """Bits that a value takes, its part of the scale included."""
-    return 8 * CODECS[codec].group_bytes / GROUP_VALUES
+def bits_of(codec: str, scale_values: int = GROUP_VALUES) -> float:
+    """Bits that a value takes, its part of the scale included, which so many values share."""
+    scales = SCALE_BITS * (1 / scale_values - 1 / GROUP_VALUES) if CODECS[codec].is_scaled else 0.0
+    return 8 * CODECS[codec].group_bytes / GROUP_VALUES + scales

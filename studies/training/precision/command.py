@@ -17,11 +17,11 @@ def precision(options: argparse.Namespace) -> None:
     with one_thread():
         from studies.training import report
         from studies.training.precision import table
-        from studies.training.precision.plan import QUICK, Scope, missing
+        from studies.training.precision.plan import FULL, QUICK, missing
         from studies.training.precision.record import Record
         from studies.training.precision.training import train
 
-        scope = QUICK if options.quick else Scope()
+        scope = QUICK if options.quick else FULL
         if options.seeds is not None:
             scope = replace(scope, seeds=options.seeds, core_seeds=max(options.seeds, scope.core_seeds))
         record = Record(options.out)

@@ -15,9 +15,20 @@ from torch import Tensor
 
 from dlcp.transport.coded import GROUP_VALUES
 from dlcp_sim.cosimulation.tasks import WORKERS
-from studies.training.precision.arm import DENSE, Arm, bits_of
+from studies.training.precision.arm import DENSE, WARMUP_CODEC, Arm, bits_of
 from studies.training.precision.capacity import Shares
 from studies.training.precision.rounding import rounded
+
+
+def _turn() -> Tensor:
+    """Hadamard's matrix of GROUP_VALUES, orthonormal: a turn of a group."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < GROUP_VALUES:
+        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
+    return matrix.div(len(matrix) ** 0.5)
+
+
+TURN = _turn()
 
 
 class Exchange:
@@ -69,13 +80,16 @@ class Exchange:
         WORKERS], as Shares draws them.
         """
         arm, trainings = self._arm, len(values)
-        if arm.codec == DENSE:
+        codec = arm.returned if owner and arm.returned else arm.codec
+        if self._steps < arm.warmup_steps:
+            codec = WARMUP_CODEC
+        if codec == DENSE:
             return values, torch.zeros_like(values), torch.full((trainings,), 32.0)
         if arm.wider:
             return self._code_wider(values, shares, owner=owner)
-        decoded = rounded(values, arm.codec)
+        decoded = self._rounded(values, codec)
         left = values - decoded
-        bits = torch.full((trainings,), bits_of(arm.codec))
+        bits = torch.full((trainings,), bits_of(codec, arm.scale_values))
         if not arm.layers:
             return decoded, left, bits
         layers, after = [], left
@@ -89,6 +103,13 @@ class Exchange:
             left -= arrived
         refined = chosen.flatten(1).mean(1) * arm.layers
         return decoded, left, bits + refined * bits_of(arm.refinement)
+
+    def _rounded(self, values: Tensor, codec: str) -> Tensor:
+        arm = self._arm
+        if not arm.turned:
+            return rounded(values, codec, arm.scale_values, arm.scale)
+        # The matrix is its own inverse.
+        return rounded(values @ TURN, codec, arm.scale_values, arm.scale) @ TURN
 
     def _code_wider(self, values: Tensor, which: Tensor, *, owner: bool) -> tuple[Tensor, Tensor, Tensor]:
         """As _code, each rank with the codec that it has room for."""

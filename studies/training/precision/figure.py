@@ -32,6 +32,7 @@ MARKS = {
     "fixed": ("D", "#1c7ed6", "layered, fixed share, by importance"),
     "random": ("v", "#9aa8b8", "layered, in random order"),
     "network": ("^", "#e8590c", "layered, the network decides"),
+    "more": ("*", "#9c36b5", "flat: 4 bits up and 8 down, other scales, turned"),
     "chosen": ("P", "#2f9e44", "flat, by capacity"),
 }
 # What is worth less is drawn at the edge.
@@ -39,8 +40,9 @@ ROUNDS_MIN = 0.5
 
 
 def draw(results: Results, path: Path) -> None:
-    problems = results.problems()
-    points = {problem: _points(results, problem) for problem in problems}
+    # Of a problem without shorter dense runs there is nothing to see.
+    points = {problem: found for problem in results.problems() if (found := _points(results, problem))}
+    problems = list(points)
     worst = min([rounds for found in points.values() for _, rounds in found.values()], default=ROUNDS_MIN)
     about = (
         f"{WORKERS} workers, data-parallel  ·  groups of 64 values with a scale each  ·  {len(results)} runs  ·  "
@@ -99,4 +101,6 @@ def _kind(arm: Arm) -> str:
         return "chosen"
     if arm.layers:
         return "random" if arm.order == "random" else "fixed" if arm.capacity == "fixed" else "network"
+    if arm != Arm(arm.codec):
+        return "more"
     return "flat" if arm.codec in FLAT_LINE else "float8"

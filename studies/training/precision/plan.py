@@ -1,7 +1,8 @@
 """What the study of precision runs, and in which order: the most telling first, so that a part says something too.
 
 The dense exchange is run at all learning rates and with fewer rounds; then the core arms at its best rate, with more
-seeds, and at other rates where they cost rounds; then the others likewise. The planner looks at what is there and names
+seeds, and at other rates where they cost rounds; then the others likewise. Before all that few bits (FEW) are run
+on trainings of other kinds, with as many seeds as a standard error needs. The planner looks at what is there and names
 what is missing: a study that was stopped goes on.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from studies.training.precision.arm import DENSE, Arm, bits_of
-from studies.training.precision.problems import PROBLEMS
+from studies.training.precision.problems import FIRST, OTHER_KINDS
 from studies.training.precision.quality import Results
 from studies.training.precision.training import Run
 
@@ -72,12 +73,41 @@ MORE = (
     Arm("int2", "none"),
     Arm("int8", "none"),
 )
+FEW = (
+    Arm("int8"),
+    Arm("int4"),
+    Arm("int4", returned="int8"),
+    Arm("int4", warmup_steps=20),
+    Arm("int4", scale_values=32),
+    Arm("int4", scale="least squares"),
+    Arm("int4", turned=True),
+)
+"""What "auto" takes, "low_bit" without its first steps, what is between, "low_bit" with them; then what may help."""
+FEW_FIRST = FEW[:4]
+"""On the trainings of the other arms too."""
+FEW_SEEDS, FEW_MORE_SEEDS = 8, 16
+"""The latter of FEW_FIRST on trainings of other kinds, where seeds differ more."""
+FEW_RATE_SEEDS = 2
+"""Of the dense exchange at each rate: what it is best at, all others of FEW take."""
+FEW_REPEATS = 2
+"""Of the dense exchange: all others of FEW are held against it."""
 CORE = (*FLAT[:2], AS_INT4, FEEDBACK[1], *LAYERED[1:3], THREE_BITS)
 """Run before all else, and with more seeds."""
 MAIN = (*FLAT[:2], AS_INT4, *FEEDBACK, *FLAT[2:], *LAYERED[1:])
 ORDER = (*MAIN, *MORE)
 """Of the plan."""
-SHOWN = (EXACT, *FLAT[3:], FLAT[2], *FLAT[:2], *FEEDBACK, *MORE[-2:], *LAYERED, *MORE[3:-2], *CHOSEN)
+SHOWN = (
+    EXACT,
+    *FLAT[3:],
+    FLAT[2],
+    *FLAT[:2],
+    *FEW[2:],
+    *FEEDBACK,
+    *MORE[-2:],
+    *LAYERED,
+    *MORE[3:-2],
+    *CHOSEN,
+)
 """Of the report."""
 
 
@@ -85,12 +115,15 @@ SHOWN = (EXACT, *FLAT[3:], FLAT[2], *FLAT[:2], *FEEDBACK, *MORE[-2:], *LAYERED, 
 class Scope:
     """What is to be run."""
 
-    problems: tuple[str, ...] = tuple(PROBLEMS)
+    problems: tuple[str, ...] = tuple(FIRST)
     seeds: int = SEEDS
     core_seeds: int = CORE_SEEDS
     arms: tuple[Arm, ...] = ORDER
+    few: tuple[str, ...] = ()
+    """Problems of which few bits are asked alone; if there are any, of `problems` too."""
 
 
+FULL = Scope(few=tuple(OTHER_KINDS))
 QUICK = Scope(problems=("mlp sgd",), seeds=2, core_seeds=2, arms=(*FLAT[:2], AS_INT4))
 
 
@@ -99,6 +132,10 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
 
     What it yields is to be in `results` when it is asked for more.
     """
+    if scope.few:
+        yield from _few((*scope.few, *scope.problems), FEW_FIRST, FEW_SEEDS, results)
+        yield from _few(scope.few, FEW, FEW_SEEDS, results)
+        yield from _few(scope.few, FEW_FIRST, FEW_MORE_SEEDS, results)
     main, more, core = ([arm for arm in scope.arms if arm in some] for some in (MAIN, MORE, CORE))
     yield from _dense(scope, scope.seeds, results)
     yield from _at_dense_rate(scope, core, results)
@@ -110,6 +147,17 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
 
 
 Batches = Iterator[list[Run]]
+
+
+def _few(problems: Sequence[str], arms: Sequence[Arm], seeds: int, results: Results) -> Batches:
+    for problem in problems:
+        plain = [Run(problem, EXACT, rate, seed) for rate in RATES for seed in range(FEW_RATE_SEEDS)]
+        yield from _together(plain, results)
+    for arm, problem in itertools.product((EXACT, *arms), problems):
+        best = results.best_rate(problem, arm if arm in results.arms(problem) else EXACT)
+        runs = [Run(problem, arm, best, seed) for seed in range(seeds)]
+        for again in range(FEW_REPEATS if arm == EXACT else 1):
+            yield from _together([replace(run, again=again) for run in runs], results)
 
 
 def _dense(scope: Scope, seeds: int, results: Results) -> Batches:

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from dlcp.transport.coded import GROUP_VALUES
-from dlcp_sim.cosimulation.models import Model, convolutional, perceptron, transformer
-from dlcp_sim.cosimulation.tasks import Images, Task, Teacher, Text
+from dlcp_sim.cosimulation.models import (
+    Model,
+    convolutional,
+    perceptron,
+    recurrent,
+    residual_convolutional,
+    transformer,
+)
+from dlcp_sim.cosimulation.tasks import Images, Task, Teacher, Text, words
 
 EXACT_BELOW = 1024
 """Values. What is small costs few bytes. In these models this leaves at least 97 % of the values coded."""
@@ -62,13 +69,53 @@ class NarrowTransformerAdam(Text):
     steps = 300
 
 
-PROBLEMS: dict[str, type[Task]] = {
+class ResidualNesterov(Images):
+    """33 194 parameters, with batch norm."""
+
+    title = "residual convolutional network with batch norm, handwritten digits moved and under noise"
+    optimizer = "nesterov"
+    steps = 200
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = residual_convolutional()
+
+
+class RecurrentClipped(Text):
+    """158 080 parameters, five sixths of them the table of words."""
+
+    title = "gated recurrent network, Python's own library word by word, one table of words at both ends"
+    optimizer = "clipped sgd"
+    learning_rate = 20.0
+    steps = 300
+    symbols = 2048
+    context = 16
+
+    def __init__(self) -> None:
+        self.model = recurrent(self.symbols)
+        self._keep(words(self.symbols))
+
+
+class NarrowTransformerAdamw(NarrowTransformerAdam):
+    """The same under AdamW, with a decay of 0.1."""
+
+    optimizer = "adamw"
+
+
+FIRST: dict[str, type[Task]] = {
     "mlp sgd": PerceptronSgd,
     "mlp adam": PerceptronAdam,
     "cnn sgd": ConvolutionalSgd,
     "tfs adam": TransformerAdam,
     "tfn adam": NarrowTransformerAdam,
 }
+OTHER_KINDS: dict[str, type[Task]] = {
+    "resnet nesterov": ResidualNesterov,
+    "gru clipped": RecurrentClipped,
+    "tfn adamw": NarrowTransformerAdamw,
+}
+"""Of which few bits are asked alone: see plan.FEW."""
+PROBLEMS = FIRST | OTHER_KINDS
 
 
 @cache

@@ -3,7 +3,8 @@
 *Excess*: held-out loss at the end, less that of the dense exchange with the same seed (the mean of its repetitions),
 each at its own best learning rate of those tried (by the mean over seeds). *Rounds*: the share of a dense run's rounds
 after which a dense run, of that length and with its own schedule, ends as well; between the lengths that were run, in a
-line.
+line. *Steps to the mark*: the share of a run's steps after which it is as good as dense runs are half-way in the mean;
+between the points of its curve, in a line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import mean, stdev, variance
 
 from studies.training.precision.arm import DENSE, Arm
 from studies.training.precision.problems import PROBLEMS
-from studies.training.precision.training import Result, Run
+from studies.training.precision.training import POINTS, Result, Run
 from studies.training.results import RunResults, finite_mean
 
 _DENSE = Arm(DENSE)
@@ -82,6 +83,40 @@ class Results(RunResults[Run, Result]):
         found = self.excesses(problem, arm)
         return stdev(found) if len(found) > 1 and all(map(math.isfinite, found)) else math.inf
 
+    def error(self, problem: str, arm: Arm) -> float:
+        """The standard error of the excess; infinite as the deviation is."""
+        found = self.excesses(problem, arm)
+        return self.deviation(problem, arm) / math.sqrt(len(found)) if found else math.inf
+
+    def halfway(self, problem: str, arm: Arm) -> list[float]:
+        """As excesses, half-way; empty: not all of these runs have curves."""
+        pairs = self._curve_pairs(problem, arm)
+        return [own[POINTS // 2] - dense[POINTS // 2] for own, dense in pairs]
+
+    def later(self, problem: str, arm: Arm) -> list[float]:
+        """Of each seed: steps to the mark over the dense run's; NaN: a run never comes there. Empty as halfway is."""
+        pairs = self._curve_pairs(problem, arm)
+        dense_ends = self._curves(problem, _DENSE).values()
+        mark = mean(curve[POINTS // 2] for curve in dense_ends) if pairs else math.nan
+        return [_first_at(own, mark) / _first_at(dense, mark) for own, dense in pairs]
+
+    def _curve_pairs(self, problem: str, arm: Arm) -> list[tuple[list[float], list[float]]]:
+        """An arm's curve and the dense one, of each seed; empty: one of the seeds of both has none."""
+        own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
+        seeds = sorted(own.keys() & dense.keys())
+        whole = len(seeds) == len(self.excesses(problem, arm))
+        return [(own[seed], dense[seed]) for seed in seeds] if whole else []
+
+    def _curves(self, problem: str, arm: Arm) -> dict[int, list[float]]:
+        """By seed, held-out loss at the start (infinite) and at each point of the first run at the best rate."""
+        rates = self._ends.get((problem, arm, 1.0), {})
+        runs = rates[self.best_rate(problem, arm)] if rates else {}
+        return {
+            seed: [math.inf, *found[0].curve, found[0].held_out]
+            for seed, found in runs.items()
+            if len(found[0].curve) == POINTS - 1
+        }
+
     def spread(self, problem: str) -> float:
         """The standard deviation of the dense exchange's end over seeds."""
         ends = list(self.ends(problem, _DENSE).values())
@@ -100,9 +135,13 @@ class Results(RunResults[Run, Result]):
         return mean(shorter[seed] - whole[seed] for seed in seeds) if seeds else None
 
     def rounds(self, problem: str, arm: Arm) -> float | None:
-        """See above, at most 1; 0: worse than the shortest that was run; None: not run, or nothing to compare with."""
-        ends = self.ends(problem, arm)
+        """See above, at most 1; 0: worse than the shortest that was run; None: not run, or nothing to compare with.
+
+        Over the seeds of which shorter dense runs are known.
+        """
         lengths = {rounds for name, one, rounds in self._ends if (name, one) == (problem, _DENSE)}
+        known = {seed for length in lengths - {1.0} for seed in self.ends(problem, _DENSE, length)}
+        ends = {seed: end for seed, end in self.ends(problem, arm).items() if seed in known}
         curve = []
         for length in sorted(lengths):
             dense = self.ends(problem, _DENSE, length)
@@ -121,6 +160,15 @@ def _length(curve: list[tuple[float, float]], end: float) -> float:
         if end <= worse:
             return less + (more - less) * (worse - end) / (worse - better)
     return 0.0
+
+
+def _first_at(curve: list[float], mark: float) -> float:
+    """The share of the steps after which a curve first is at the mark; NaN: never."""
+    for point, (before, after) in enumerate(itertools.pairwise(curve)):
+        if after <= mark:
+            part = (before - mark) / (before - after) if math.isfinite(before) else 1.0
+            return (point + part) / POINTS
+    return math.nan
 
 
 def _end(repetitions: list[Result]) -> float:

@@ -20,6 +20,7 @@ class Record(RunRecord[Run, Result, Results]):
     columns = (
         *("problem", "codec", "feedback", "refinement", "layers", "share", "wider", "wider_bits", "order"),
         *("capacity", "block_groups", "rate", "seed", "rounds", "again", "held_out", "bits"),
+        *("returned", "warmup_steps", "scale_values", "scale", "turned", "curve"),
     )
 
     def __init__(self, folder: Path) -> None:
@@ -27,6 +28,7 @@ class Record(RunRecord[Run, Result, Results]):
 
     def line_of(self, run: Run, result: Result) -> Mapping[str, object]:
         found = {"held_out": f"{result.held_out:.6g}", "bits": f"{result.bits:.5g}"}
+        found["curve"] = " ".join(f"{loss:.6g}" for loss in result.curve)
         return asdict(run) | asdict(run.arm) | {"wider": " ".join(run.arm.wider)} | found
 
     def run_of(self, line: Mapping[str, Any]) -> tuple[Run, Result]:
@@ -41,7 +43,13 @@ class Record(RunRecord[Run, Result, Results]):
             line["order"],
             line["capacity"],
             int(line["block_groups"]),
+            line["returned"],
+            int(line["warmup_steps"]),
+            int(line["scale_values"]),
+            line["scale"],
+            line["turned"] == "True",
         )
         rate, rounds = float(line["rate"]), float(line["rounds"])
         run = Run(line["problem"], arm, rate, int(line["seed"]), rounds, int(line["again"]))
-        return run, Result(float(line["held_out"]), float(line["bits"]))
+        curve = tuple(map(float, line["curve"].split()))
+        return run, Result(float(line["held_out"]), float(line["bits"]), curve)

@@ -6,7 +6,7 @@ Nothing is trained here. The same lines are printed and written as markdown, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
@@ -19,12 +19,13 @@ from studies.training.precision.plan import (
     CHOSEN,
     EXACT,
     FEEDBACK,
+    FEW,
     FEWER_ROUNDS,
     MAIN,
     SHOWN,
     THREE_BITS,
 )
-from studies.training.precision.problems import EXACT_BELOW, coded_groups, open_problem
+from studies.training.precision.problems import EXACT_BELOW, OTHER_KINDS, coded_groups, open_problem
 from studies.training.precision.quality import Results
 from studies.training.report import Rows, bullets, pipes, plain
 
@@ -44,9 +45,21 @@ CAPACITY_LEGEND = (
 )
 
 
+FEW_TITLE = "Few bits on trainings of several kinds"
+FEW_LEGEND = (
+    "Mean ± standard error over seeds, each against the dense exchange of the same seed. At the end: held-out loss "
+    "beyond dense's. Half-way: the same after half of the steps. Steps: those until it is as good as dense runs are "
+    "half-way in the mean, over the dense run's. An empty place: not all of these runs noted how they went. Where "
+    "there is no difference, one mean in six is still worse than dense by more than its standard error. Trainings of "
+    "10 million parameters were not run."
+)
+
+
 def text(results: Results, *, complete: bool) -> str:
     parts = ["\n".join(about(results, problem) for problem in results.problems()), "\n".join(LEGEND)]
     parts += [CAPACITY_LEGEND, plain(table(results))]
+    if few := few_table(results):
+        parts += [FEW_TITLE, FEW_LEGEND, plain(few)]
     if times := time_table(results):
         parts += [TIME_LEGEND, plain(times)]
     parts.append("\n".join(findings(results)))
@@ -62,9 +75,14 @@ def about(results: Results, problem: str) -> str:
     return (
         f"{problem}: {task.title}; {task.model.numel} parameters, {coded:.1%} of them coded, {task.optimizer}, "
         f"{task.steps} steps of {WORKERS} x {task.share}; dense ends at {mean(dense):.4f} ± "
-        f"{results.spread(problem):.4f} over {len(dense)} seeds at {results.best_rate(problem, EXACT):g} x rate; runs "
-        f"of one seed differ by ± {results.chance(problem):.4f}{_cost(results, problem)}"
+        f"{results.spread(problem):.4f} over {len(dense)} seeds at {results.best_rate(problem, EXACT):g} x rate"
+        f"{_chance(results, problem)}{_cost(results, problem)}"
     )
+
+
+def _chance(results: Results, problem: str) -> str:
+    chance = results.chance(problem)
+    return f"; runs of one seed differ by ± {chance:.4f}" if math.isfinite(chance) else ""
 
 
 def _cost(results: Results, problem: str) -> str:
@@ -77,13 +95,14 @@ def _cost(results: Results, problem: str) -> str:
 
 
 def table(results: Results) -> Rows:
-    """A heading and a row per arm that has a run, in the plan's order."""
-    problems = results.problems()
+    """A heading and a row per arm that has a run, in the plan's order; without trainings of few bits alone."""
+    problems = [problem for problem in results.problems() if problem not in OTHER_KINDS]
     rows = []
     for arm in _known(results):
         found = [results.bits(problem, arm) for problem in problems if arm in results.arms(problem)]
         cells = [_cell(results, problem, arm) for problem in problems]
-        rows.append([arm.name, f"{mean(found):.2f}", f"{mean(found) / 32:.1%}", *cells])
+        if found:
+            rows.append([arm.name, f"{mean(found):.2f}", f"{mean(found) / 32:.1%}", *cells])
     return [["exchange", "bits", "bytes", *problems], *rows]
 
 
@@ -100,6 +119,35 @@ def _cell(results: Results, problem: str, arm: Arm) -> str:
         return "diverged"
     deviation = f" ± {results.deviation(problem, arm):.3f}" if len(found) > 1 else ""
     return f"{results.excess(problem, arm):+.3f}{deviation} ({_rounds(results, problem, arm)})"
+
+
+def few_table(results: Results) -> Rows:
+    """A heading and a row per training and exchange of FEW that has more seeds than one; empty: none has."""
+    rows = []
+    for problem in results.problems():
+        for arm in FEW:
+            found = results.excesses(problem, arm)
+            if len(found) > 1:
+                bits = f"{results.bits(problem, arm):.2f}"
+                halfway, later = (
+                    with_error(values, digits)
+                    for values, digits in (
+                        (results.halfway(problem, arm), "+.4f"),
+                        (results.later(problem, arm), ".3f"),
+                    )
+                )
+                end = with_error(found, "+.4f")
+                within = "yes" if results.excess(problem, arm) <= results.error(problem, arm) else "no"
+                rows.append([problem, arm.name, bits, str(len(found)), end, within, halfway, later])
+    heading = ["training", "exchange", "bits", "seeds", "at the end", "within one", "half-way", "steps"]
+    return [heading, *rows] if rows else []
+
+
+def with_error(values: Sequence[float], form: str) -> str:
+    """The mean and its standard error; "": too few values, or one is not finite."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return ""
+    return f"{mean(values):{form}} ± {stdev(values) / math.sqrt(len(values)):{form.lstrip('+')}}"
 
 
 def _rounds(results: Results, problem: str, arm: Arm) -> str:
@@ -169,6 +217,7 @@ def findings(results: Results) -> list[str]:
             pairs.append(
                 (network, base, f"{network.name}: the network decides, against the same share fixed")
             )
+    found += [_few_bits(results, arm) for arm in FEW]
     found += [_compared(results, one, other, words) for one, other, words in pairs]
     return [sentence for sentence in found if sentence]
 
@@ -186,6 +235,25 @@ def _against_dense(results: Results, arm: Arm) -> str:
         return words + "."
     low = f"{min(shares):.2f}" if min(shares) else "fewer than 0.50"
     return f"{words}; {low} to {max(shares):.2f} of the rounds."
+
+
+def _few_bits(results: Results, arm: Arm) -> str:
+    """Where an arm of FEW is behind dense by more than a standard error; "": run with fewer seeds than two."""
+    problems = [problem for problem in results.problems() if len(results.excesses(problem, arm)) > 1]
+    behind = [
+        f"{problem} ({with_error(results.excesses(problem, arm), '+.4f')})"
+        for problem in problems
+        if not results.excess(problem, arm) <= results.error(problem, arm)
+    ]
+    if not problems:
+        return ""
+    together = mean(results.excess(problem, arm) for problem in problems)
+    error = math.hypot(*(results.error(problem, arm) for problem in problems)) / len(problems)
+    words = (
+        f"{arm.name}: ends within one standard error of dense, or before it, in {len(problems) - len(behind)} of "
+        f"{len(problems)} trainings, in the mean of them {together:+.4f} ± {error:.4f} beyond it"
+    )
+    return f"{words}; behind in {', '.join(behind)}." if behind else f"{words}."
 
 
 def _compared(results: Results, one: Arm, other: Arm, words: str) -> str:
@@ -222,6 +290,9 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
                 "seeds": len(results.ends(problem, arm)),
                 "excess": _number(results.excess(problem, arm)),
                 "deviation": _number(results.deviation(problem, arm)),
+                "error": _number(results.error(problem, arm)),
+                "halfway": _mean_and_error(results.halfway(problem, arm)),
+                "steps_to_mark": _mean_and_error(results.later(problem, arm)),
                 "rounds": _number(results.rounds(problem, arm)),
             }
             for arm in SHOWN
@@ -251,12 +322,23 @@ def markdown(results: Results, *, complete: bool) -> Iterator[str]:
     yield bullets(about(results, problem) for problem in results.problems())
     yield " ".join((*LEGEND, CAPACITY_LEGEND))
     yield pipes(table(results))
+    if few := few_table(results):
+        yield f"## {FEW_TITLE}"
+        yield FEW_LEGEND
+        yield pipes(few)
     if times := time_table(results):
         yield "## Time where links vary"
         yield TIME_LEGEND
         yield pipes(times)
     yield "## What the numbers say"
     yield bullets(findings(results))
+
+
+def _mean_and_error(values: Sequence[float]) -> list[float | None] | None:
+    """None: too few values."""
+    if len(values) < 2:
+        return None
+    return [_number(mean(values)), _number(stdev(values) / math.sqrt(len(values)))]
 
 
 def _number(value: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from dlcp.transport.coded import GROUP_VALUES
@@ -13,6 +14,8 @@ from studies.training.lockstep import Lockstep
 from studies.training.precision.arm import Arm
 from studies.training.precision.exchange import Exchange
 from studies.training.precision.problems import coded_groups, open_problem
+
+POINTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Result:
     """Mean loss on what was kept out of the training, at the end; not finite: diverged."""
     bits: float
     """Of a coded value, as counted, in the mean over steps and the two halves of the exchange."""
+    curve: tuple[float, ...] = ()
+    """As `held_out`, after each of POINTS equal parts of the steps but the last; (): not noted."""
 
 
 def train(runs: Sequence[Run]) -> list[Result]:
@@ -53,14 +58,19 @@ def train(runs: Sequence[Run]) -> list[Result]:
     trainings.jitter([run.again for run in runs])
     coded = coded_groups(task.model)
     exchange = Exchange(runs[0].arm, len(coded), trainings.seeds, trainings.row)
+    noted = {round(steps * point / POINTS) for point in range(1, POINTS)} - {0}
+    curve = []
     for step in range(steps):
+        if step in noted:
+            curve.append(trainings.held_out())
         gradients = trainings.gradients()
         mean = gradients.mean(1)
         applied = exchange.mean(_groups(gradients, task.model).index_select(2, coded))
         _groups(mean, task.model).index_copy_(1, coded, applied)
         trainings.update(mean, step)
-    ends = zip(trainings.held_out().tolist(), exchange.bits().tolist(), strict=True)
-    return [Result(held_out, bits) for held_out, bits in ends]
+    curve.append(trainings.held_out())
+    ends = zip(torch.stack(curve, 1).tolist(), exchange.bits().tolist(), strict=True)
+    return [Result(held_out, bits, tuple(before)) for (*before, held_out), bits in ends]
 
 
 def _groups(values: Tensor, model: Model) -> Tensor:

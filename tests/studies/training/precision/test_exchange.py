@@ -13,9 +13,9 @@ from torch import Tensor  # noqa: E402
 from dlcp.torch import codec  # noqa: E402
 from dlcp.transport.coded import CODECS, GROUP_VALUES  # noqa: E402
 from dlcp_sim.cosimulation.tasks import WORKERS  # noqa: E402
-from studies.training.precision.arm import CAPACITIES, DENSE, Arm, bits_of  # noqa: E402
+from studies.training.precision.arm import CAPACITIES, DENSE, Arm, Scale, bits_of  # noqa: E402
 from studies.training.precision.capacity import Shares  # noqa: E402
-from studies.training.precision.exchange import Exchange  # noqa: E402
+from studies.training.precision.exchange import TURN, Exchange  # noqa: E402
 from studies.training.precision.rounding import rounded  # noqa: E402
 from tests.support.seeds import for_each_seed  # noqa: E402
 
@@ -26,6 +26,9 @@ ARMS = (
     LAYERED,
     replace(LAYERED, order="random"),
     replace(LAYERED, capacity="log-normal"),
+    Arm("int4", returned="int8"),
+    Arm("int4", scale_values=32),
+    Arm("int4", warmup_steps=3),
     Arm("int2", wider=("int4", "int8"), wider_bits=4.25, capacity="log-normal"),
     Arm("int4", refinement="int2", layers=2, share=0.3, block_groups=5),
 )
@@ -177,3 +180,38 @@ def test_a_slow_rank_uses_the_narrow_code_for_what_it_sends_and_what_it_owns() -
     expected = torch.cat((rounded(sent[:, :owned], "int2"), rounded(sent[:, owned:], "int4")), 1)
     assert torch.equal(result, expected)
     assert exchange.bits().item() == 3.75
+
+
+def test_contributions_and_sums_have_codes_of_their_own() -> None:
+    gradients = integers(10, 1)[0]
+    result = exchange_of(Arm("int4", returned="int8")).mean(gradients)
+    assert torch.equal(result, rounded(rounded(gradients, "int4").mean(1), "int8"))
+
+
+def test_the_first_steps_have_eight_bits() -> None:
+    first, wide = exchange_of(Arm("int4", warmup_steps=2)), exchange_of(Arm("int8"))
+    narrow = exchange_of(Arm("int4"))
+    for step, gradients in enumerate(integers(11, 3)):
+        if step == 2:
+            narrow.sender_kept, narrow.owner_kept = wide.sender_kept, wide.owner_kept
+        assert torch.equal(first.mean(gradients), (wide if step < 2 else narrow).mean(gradients))
+    assert first.bits().item() == pytest.approx((2 * 8.25 + 4.25) / 3)
+
+
+def test_smaller_groups_and_fitted_scales_leave_less_and_a_turn_no_outliers() -> None:
+    draw = torch.Generator().manual_seed(12)
+    values = torch.randn(50, 64, generator=draw)
+
+    def left(scale_values: int = 64, scale: Scale = "largest") -> float:
+        return float((values - rounded(values, "int4", scale_values, scale)).square().mean())
+
+    assert left(32) < left()
+    assert left(64, "least squares") < left()
+    assert torch.equal(rounded(values, "int4", 32).view(-1, 32)[0], rounded(values[:1, :32], "int4", 32)[0])
+    torch.testing.assert_close(TURN @ TURN, torch.eye(64))
+    outlier = torch.zeros(1, WORKERS, GROUPS, 64)
+    outlier[..., 0], outlier[..., 1:] = 1.0, 0.02
+    plain = exchange_of(Arm("int4")).mean(outlier)
+    turned = exchange_of(Arm("int4", turned=True)).mean(outlier)
+    assert not plain[..., 1:].any()
+    assert (turned - outlier[:, 0]).square().sum() < (plain - outlier[:, 0]).square().sum()

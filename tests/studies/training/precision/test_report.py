@@ -15,7 +15,7 @@ from dlcp.cli import main  # noqa: E402
 from studies.training.precision import plan, problems, table  # noqa: E402
 from studies.training.precision.arm import Arm, bits_of  # noqa: E402
 from studies.training.precision.capacity import mean_times  # noqa: E402
-from studies.training.precision.plan import AS_INT4, EXACT, ORDER, RATES, SHOWN, Scope, missing  # noqa: E402
+from studies.training.precision.plan import AS_INT4, EXACT, FEW, ORDER, RATES, SHOWN, Scope, missing  # noqa: E402
 from studies.training.precision.record import Record  # noqa: E402
 from studies.training.precision.training import Result, Run, train  # noqa: E402
 from tests.studies.training.records import add_missing, check_going_on, check_version  # noqa: E402
@@ -57,6 +57,37 @@ def test_excess_and_rounds_are_those_of_the_best_rate(tmp_path: Path) -> None:
     assert results.rounds(PROBLEM, Arm("fp16")) == pytest.approx(1 - 0.4 / 16 / 0.2, abs=1e-4)
 
 
+def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    scope = replace(SCOPE, arms=(), few=("tfn adamw",))
+
+    def pretend_curve(run: Run) -> Result:
+        """As good as dense, or 0.1 and every other seed 0.02 behind; twice as late if it is behind."""
+        behind = 0.1 + 0.02 * (run.seed % 2) if run.arm == Arm("int4") else 0.0
+        slope = 0.2 if behind else 0.4
+        return Result(1.0 + behind, run.arm.bits, tuple(5.0 - slope * point for point in range(1, 10)))
+
+    add_missing(record, missing(scope, record.results), pretend_curve, 10**9)
+    results = Record(tmp_path).results
+    assert len(results.excesses("tfn adamw", FEW[-1])) == len(results.excesses(PROBLEM, FEW[0])) == 8
+    assert FEW[-1] not in results.arms(PROBLEM)
+    four = Arm("int4")
+    assert len(results.excesses("tfn adamw", four)) == 16
+    assert results.excess("tfn adamw", four) == pytest.approx(0.11)
+    assert results.error("tfn adamw", four) == pytest.approx(0.01 * math.sqrt(16 / 15) / math.sqrt(16))
+    assert results.halfway("tfn adamw", four) == pytest.approx([1.0] * 16)
+    # Dense comes to 3.0 after five points; 1.1 is below it, and 3.2 after nine points is not.
+    assert results.later("tfn adamw", four) == pytest.approx(
+        [(9 + 0.2 / 2.1) / 5, (9 + 0.2 / 2.08) / 5] * 8, rel=1e-6
+    )
+    markdown = "\n".join(table.markdown(results, complete=True))
+    assert "| tfn adamw | int8 | 8.25 | 16 | +0.0000 ± 0.0000 | yes |" in markdown
+    assert (
+        "int4: ends within one standard error of dense, or before it, in 0 of 2 trainings, in the mean of them"
+        in markdown
+    )
+
+
 def test_a_run_that_diverged_is_worse_than_any(tmp_path: Path) -> None:
     record = Record(tmp_path)
     arm = Arm("int2")
@@ -80,7 +111,7 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_every_arm_is_shown_once() -> None:
     assert len(set(SHOWN)) == len(SHOWN)
-    assert set(SHOWN) == {EXACT, *ORDER}
+    assert set(SHOWN) == {EXACT, *ORDER, *FEW}
     assert len({arm.name for arm in SHOWN}) == len(SHOWN)
 
 
