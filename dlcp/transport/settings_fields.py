@@ -182,8 +182,8 @@ class SettingsFields:
 
     # ---- collectives ----
     algorithm: str | None = None
-    """Schedule of collectives, as dlcp.transport.schedule names it; auto: by size, ranks, hosts and processors.
-    Accepted: the name of a schedule, or auto.
+    """Schedule of collectives, as dlcp.transport.schedule names it; auto: the quickest by estimate, from size,
+    ranks, hosts, links and processors. Accepted: the name of a schedule, or auto.
     """
     aggregation: str | None = None
     """A switch that adds all-reduces of float32 up, asked for by the address of its job's hub. The switch may read

@@ -157,11 +157,11 @@ inline constexpr SettingRow<JobSettings> job_settings[] = {
     setting_row<&JobSettings::connect_timeout_s>(
         {SettingSection::timers, "connect_timeout_s", accept::above(0, 1e9),
          "How long connect() waits for the handshake if the call names no time."}),
-    setting_row<&JobSettings::algorithm>({SettingSection::collectives, "algorithm",
-                                          accept::text("the name of a schedule"),
-                                          "Schedule of collectives, as dlcp.transport.schedule names it; auto: the "
-                                          "quickest by estimate, from size, ranks, hosts, links and processors.",
-                                          "auto"}),
+    setting_row<&JobSettings::algorithm>(
+        {SettingSection::collectives, "algorithm", accept::text("the name of a schedule"),
+         "Schedule of collectives, as dlcp.transport.schedule names it; auto: the "
+         "quickest by estimate, from size, ranks, hosts, links and processors.",
+         "auto"}),
     setting_row<&JobSettings::aggregation>(
         {SettingSection::collectives, "aggregation",
          accept::text("switch://HOST:PORT, with ?NAME=VALUE&… behind it"),
