@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import mean, stdev, variance
 
 from studies.training.precision.arm import DENSE, Arm
@@ -90,32 +90,41 @@ class Results(RunResults[Run, Result]):
 
     def halfway(self, problem: str, arm: Arm) -> list[float]:
         """As excesses, half-way; empty: not all of these runs have curves."""
-        pairs = self._curve_pairs(problem, arm)
-        return [own[POINTS // 2] - dense[POINTS // 2] for own, dense in pairs]
+        return self._beside_dense(
+            problem, arm, lambda curve: curve[POINTS // 2], lambda own, dense: own - dense
+        )
 
     def later(self, problem: str, arm: Arm) -> list[float]:
         """Of each seed: steps to the mark over the dense run's; NaN: a run never comes there. Empty as halfway is."""
-        pairs = self._curve_pairs(problem, arm)
-        dense_ends = self._curves(problem, _DENSE).values()
-        mark = mean(curve[POINTS // 2] for curve in dense_ends) if pairs else math.nan
-        return [_first_at(own, mark) / _first_at(dense, mark) for own, dense in pairs]
+        dense = [curve for found in self._curves(problem, _DENSE).values() for curve in found]
+        mark = mean(curve[POINTS // 2] for curve in dense) if dense else math.nan
+        return self._beside_dense(
+            problem, arm, lambda curve: _first_at(curve, mark), lambda own, dense: own / dense
+        )
 
-    def _curve_pairs(self, problem: str, arm: Arm) -> list[tuple[list[float], list[float]]]:
-        """An arm's curve and the dense one, of each seed; empty: one of the seeds of both has none."""
+    def _beside_dense(
+        self,
+        problem: str,
+        arm: Arm,
+        of: Callable[[list[float]], float],
+        compared: Callable[[float, float], float],
+    ) -> list[float]:
+        """Of each seed, what its curves come to (mean over repetitions) and dense's, compared."""
         own, dense = self._curves(problem, arm), self._curves(problem, _DENSE)
         seeds = sorted(own.keys() & dense.keys())
-        whole = len(seeds) == len(self.excesses(problem, arm))
-        return [(own[seed], dense[seed]) for seed in seeds] if whole else []
+        if len(seeds) != len(self.excesses(problem, arm)):
+            return []
+        return [compared(mean(map(of, own[seed])), mean(map(of, dense[seed]))) for seed in seeds]
 
-    def _curves(self, problem: str, arm: Arm) -> dict[int, list[float]]:
-        """By seed, held-out loss at the start (infinite) and at each point of the first run at the best rate."""
+    def _curves(self, problem: str, arm: Arm) -> dict[int, list[list[float]]]:
+        """By seed, each run's held-out loss at the start (infinite) and at each point, at the best rate."""
         rates = self._ends.get((problem, arm, 1.0), {})
         runs = rates[self.best_rate(problem, arm)] if rates else {}
-        return {
-            seed: [math.inf, *found[0].curve, found[0].held_out]
+        curves = {
+            seed: [[math.inf, *one.curve, one.held_out] for one in found if len(one.curve) == POINTS - 1]
             for seed, found in runs.items()
-            if len(found[0].curve) == POINTS - 1
         }
+        return {seed: found for seed, found in curves.items() if found}
 
     def spread(self, problem: str) -> float:
         """The standard deviation of the dense exchange's end over seeds."""
