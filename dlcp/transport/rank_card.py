@@ -20,6 +20,8 @@ from typing import Self
 from dlcp import __version__, _native
 from dlcp.errors import JobError
 
+INTERFACES = Path("/sys/class/net")
+_MBPS_MAX = 10_000_000
 # An address anywhere in the driver's text that only its own host can reach.
 _LOOPBACK = re.compile(r"(?<![\w.:])(127\.\d+\.\d+\.\d+|\[?::1\]?)(?=[:\]\s;,]|$)")
 
@@ -119,10 +121,11 @@ class RankCard:
 
 def _line_rate_bps(interface: str) -> int:
     try:
-        rate_mbps = int(Path("/sys/class/net", interface, "speed").read_text())
+        rate_mbps = int((INTERFACES / interface / "speed").read_text())
     except (OSError, ValueError):
         return 0
-    return max(0, rate_mbps) * 1_000_000
+    # Drivers that do not know say -1, also as 32 bits without a sign.
+    return rate_mbps * 1_000_000 if 0 < rate_mbps < _MBPS_MAX else 0
 
 
 def check_versions(own: RankCard, other: RankCard) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from dlcp import errors
-from dlcp.transport import Endpoint, Settings
+from dlcp.transport import Endpoint, Settings, rank_card
 from dlcp.transport import job as job_module
 from dlcp.transport import meeting as meeting_module
 from dlcp.transport.communicator import Communicator
@@ -238,6 +238,31 @@ def test_card_names_this_process(start: Start) -> None:
     assert card.pid > 0
     assert card.interface == "lo"
     assert f"rank 1 at {b.card.place} (host {card.host}, lo, process {card.pid})" == card.describe()
+
+
+@pytest.mark.parametrize(
+    ("said", "rate_bps"),
+    [("25000", 25_000_000_000), ("-1", 0), ("4294967295", 0), ("0", 0), ("fast", 0), (None, 0)],
+)
+def test_card_has_the_line_rate_that_the_driver_says(
+    said: str | None, rate_bps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said is not None:
+        (tmp_path / "eth9").mkdir()
+        (tmp_path / "eth9" / "speed").write_text(f"{said}\n")
+    monkeypatch.setattr(rank_card, "INTERFACES", tmp_path)
+    assert RankCard.of_this_process(0, "10.0.0.1:1", "eth9").line_rate_bps == rate_bps
+
+
+def test_a_network_is_as_fast_as_its_slowest_link(start: Start) -> None:
+    (job,) = start(1)
+    for rates, link_bps in (((0, 25e9, 1e9), 1e9), ((0, 0, 0), 10e9), ((0, 100e9, 0), 100e9)):
+        job.add_cards(
+            card(rank, where=f"m/{rank}", line_rate_bps=int(rate)) for rank, rate in enumerate(rates)
+        )
+        network = job.network_of(range(3))
+        assert network is not None
+        assert (network.hosts, network.link_bps) == ((0, 1, 2), link_bps)
 
 
 # --- job keys -----------------------------------------------------------------------------------------------
