@@ -150,7 +150,7 @@ def test_a_factor_multiplies_what_is_kept() -> None:
         np.testing.assert_array_equal(second[0][0] + second[1][0] + 2 * left - second[0][1], now)
 
 
-def test_what_is_cleared_or_forgotten_is_not_added_and_its_memory_is_free() -> None:
+def test_what_is_forgotten_is_not_added_and_its_memory_is_free() -> None:
     with service(cores=2) as hub, ranks_of(hub, 2) as world:
         groups, kept = world.open(), [KeptAtHub() for _ in range(2)]
 
@@ -166,9 +166,6 @@ def test_what_is_cleared_or_forgotten_is_not_added_and_its_memory_is_free() -> N
 
         first, second = world.each(groups, work)[0], world.each(groups, work)[0]
         assert first != second
-        for each in kept:
-            each.clear()
-        assert world.each(groups, work)[0] == first
         cores = core_groups(hub)
         held, number = [each.core._held_bytes for each in cores], kept[0].number
         world.each(groups, forget)

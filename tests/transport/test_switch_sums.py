@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp.errors import CollectiveAbortedError, GroupFailedError, MismatchError, WaitTimeoutError
+from dlcp.errors import (
+    CollectiveAbortedError,
+    GroupFailedError,
+    MismatchError,
+    StoreTimeoutError,
+    WaitTimeoutError,
+)
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.schedule.adders import ADDERS
@@ -95,6 +101,41 @@ def test_a_sum_by_the_switch_is_a_work_as_any_other() -> None:
             (entry,) = (each for each in job.recorder.snapshot() if each["group"] == name)
             assert (entry["operation"], entry["sequence"], entry["state"]) == ("all_reduce", 0, "completed")
             assert (entry["input_bytes"], entry["label"]) == (SIZE * 4, "gradients")
+
+
+def test_an_abort_reaches_a_sum_whose_thread_waits_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bed() as at:
+        begun, released = threading.Event(), threading.Event()
+
+        def opening(*_: Any, **__: Any) -> Any:
+            begun.set()
+            released.wait(PATIENCE_S)
+            raise StoreTimeoutError("nobody came")
+
+        for job in at.world.jobs:
+            monkeypatch.setattr(job, "open_communicator", opening)
+        works = [at.start(rank, whole_numbers()) for rank in range(RANKS)]
+        assert begun.wait(PATIENCE_S)
+        for group in at.groups:
+            group.abort("enough")
+        try:
+            for work in works:
+                with pytest.raises(CollectiveAbortedError, match="the group was aborted: enough"):
+                    work.wait(PATIENCE_S / 2)
+        finally:
+            released.set()
+
+
+def test_a_sum_whose_group_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bed() as at:
+
+        def opening(*_: Any, **__: Any) -> Any:
+            raise StoreTimeoutError("nobody came")
+
+        for job in at.world.jobs:
+            monkeypatch.setattr(job, "open_communicator", opening)
+        works = [at.start(rank, whole_numbers()) for rank in range(RANKS)]
+        assert any(isinstance(error_of(work), StoreTimeoutError) for work in works)
 
 
 def test_calls_that_the_switch_does_not_take_go_by_a_schedule() -> None:

@@ -12,7 +12,7 @@ rank used in a step: what is at the hub is not saved, and is not set aside by pa
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 
 from dlcp.torch.gradient.layout import Layout
@@ -45,19 +45,13 @@ class HubMemory:
     def open(self, key: Hashable, layout: Layout, group: HubGroup, scale: float) -> tuple[KeptAtHub, float]:
         """What is kept for a buffer, and what to multiply it by. `scale`: the loss scale of the step."""
         row = self._rows.get(key)
-        if row is not None and (row.group is not group or row.layout != layout):
-            _forget({key: self._rows.pop(key)})
-            row = None
-        if row is None:
+        if row is None or row.group is not group or row.layout != layout:
             names = set(layout.names())
-            gone = {
-                other: one
-                for other, one in self._rows.items()
-                if not one.opened and names.intersection(one.layout.names())
-            }
-            _forget(gone)
-            for other in gone:
-                del self._rows[other]
+            self._drop(
+                lambda each: (
+                    each is row or (not each.opened and bool(names.intersection(each.layout.names())))
+                )
+            )
             row = self._rows[key] = _Row(layout, group, scale)
         row.opened = True
         self._scale = scale
@@ -73,14 +67,13 @@ class HubMemory:
 
     def reset(self, names: Collection[str] | None) -> None:
         """Writes off what is kept of buffers that have one of these parameters; None: of all. Between steps."""
-        for row in self._rows.values():
-            if names is None or not set(row.layout.names()).isdisjoint(names):
-                row.kept.clear()
+        self._drop(lambda row: names is None or not set(row.layout.names()).isdisjoint(names))
 
-
-def _forget(rows: dict[Hashable, _Row]) -> None:
-    for row in rows.values():
-        row.group.forget(row.kept)
+    def _drop(self, is_gone: Callable[[_Row], bool]) -> None:
+        gone = {key: row for key, row in self._rows.items() if is_gone(row)}
+        for key, row in gone.items():
+            row.group.forget(row.kept)
+            del self._rows[key]
 
 
 def _abandon(rows: dict[Hashable, _Row]) -> None:

@@ -153,6 +153,8 @@ class SwitchSums:
         if self._control is not None:
             self._control.abort(reason)
             return
+        if threading.current_thread() is self._thread:
+            return  # of a sum that has failed, whose own error its work gets
         # The thread may be waiting in the store for ranks that have gone.
         with self._lock:
             waiting = list(self._under_way)

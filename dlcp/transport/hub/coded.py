@@ -82,7 +82,3 @@ class KeptAtHub:
         if applied and self._after:
             self.before = self._after
         self._after = 0
-
-    def clear(self) -> None:
-        """Nothing that was kept counts."""
-        self.before = self._after = 0

@@ -180,11 +180,28 @@ def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> Non
         for _ in range(2):  # with the next sums the hub hears of what is let go
             world.each(groups, lambda group: step(group, anew))
         assert rows() == 2
+
+        def counted() -> list[int]:
+            return [len(group.hub_group._residuals) for group in groups if group.hub_group is not None]
+
+        def sums() -> None:
+            for _ in range(2):
+                world.each(
+                    groups, lambda group: summed(group, coded(np.ones(256, np.float32), "int4"), "int4")
+                )
+
+        world.each(groups, lambda group: memories[group.rank].reset(None))
+        sums()
+        assert (rows(), counted()) == (0, [0, 0])
+        world.each(groups, lambda group: step(group, two))
+        # What one rank alone has collected counts as before, or ranks would refuse apart.
+        memories[0] = HubMemory()
+        gc.collect()
+        assert counted() == [2, 2]
         memories.clear()
         gc.collect()
-        for _ in range(2):
-            world.each(groups, lambda group: summed(group, coded(np.ones(256, np.float32), "int4"), "int4"))
-        assert rows() == 0
+        sums()
+        assert (rows(), counted()) == (0, [2, 2])
 
 
 def in_a_callback() -> None:
