@@ -23,13 +23,13 @@ from dlcp.switch.aggregation.entries import (
     UpperSwitch,
     in_a_row,
 )
+from dlcp.switch.aggregation.job_command import UDP_PORT
 from dlcp.switch.aggregation.job_file import job_tables, job_text
 
 if TYPE_CHECKING:
     from dlcp.lab.switched_lab import SwitchedLab
 
 SLOTS = 512  # what is on the way at a gigabit per second
-UDP_PORT = 53701
 # Hosts have 10.78.0.1 to 64, and 02:78:00 to 02:78:02 in front.
 _HUB = Participant(NO_PORT, "02:78:03:00:00:00", "10.78.0.254", UDP_PORT)
 _UPPER_HUB = Participant(NO_PORT, "02:78:03:00:00:01", "10.78.0.253", UDP_PORT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp.errors import SettingsError
+from dlcp.errors import AddressError, SettingsError
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
@@ -190,6 +191,17 @@ def test_ranks_of_a_host_have_ports_in_a_row() -> None:
         SettingsError, match="port 65534 for the first of a host's ranks, of which this is number 2"
     ):
         address.port_of(2)
+
+
+def test_a_port_that_another_socket_has_is_named_with_what_to_do() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("0.0.0.0", 0))
+        port = other.getsockname()[1]
+        address = SwitchAddress.parse(f"switch://127.0.0.1:5?port={port}")
+        with pytest.raises(
+            AddressError, match=f"in use: {port}, .* take ports outside net.ipv4.ip_local_port_range"
+        ):
+            SwitchReducer(address, 0, RANKS, 0)
 
 
 def test_ranks_are_at_switches_in_their_order() -> None:

@@ -16,7 +16,8 @@ from dlcp.switch.aggregation.entries import MAX_GENERATIONS, SLOTS, JobRequest, 
 from dlcp.switch.aggregation.job_file import job_text
 from dlcp.switch.topology import SwitchTarget, Topology
 
-UDP_PORT = 53701
+UDP_PORT = 23701
+"""Below the ports that Linux gives to sockets which ask for none: another socket of the host may have one of those."""
 NUMBERS = ("job", "slots", "generation", "generations")
 
 
@@ -39,7 +40,7 @@ def add_numbers(parser: argparse.ArgumentParser, slots: int) -> None:
         type=int,
         default=UDP_PORT,
         metavar="PORT",
-        help="the hub's and first rank's (%(default)s)",
+        help="the hub's and first rank's (%(default)s); not of net.ipv4.ip_local_port_range",
     )
     parser.add_argument(
         "--ranks-per-host", type=int, default=1, metavar="N", help="in the order of the hosts (%(default)s)"

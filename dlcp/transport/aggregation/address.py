@@ -16,7 +16,7 @@ MAX_RANKS = 1024  # of two levels of switches
 # What ranks may have of their own: their socket, and with two levels their switch.
 _OWN = ("host", "hub_port", "worker", "workers", "port")
 LEAST_BITS = 2  # that are left of a value beside its sign
-_EXAMPLE = "switch://10.0.0.100:53701?job=7&slots=256&lanes=352"
+_EXAMPLE = "switch://10.0.0.100:23701?job=7&slots=256&lanes=352"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ slots, which a newer block does not displace; a drain finishes them: everyone co
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import secrets
 import time
@@ -82,7 +83,12 @@ class SwitchReducer:
                 (int(ipaddress.IPv4Address(address.host)), address.hub_port),
             )
         except OSError as error:
-            raise AddressError(f"{error.strerror or error}: {port}, of the setting aggregation") from None
+            hint = ""
+            if error.errno == errno.EADDRINUSE:
+                hint = ". Another socket of this host has it: take ports outside net.ipv4.ip_local_port_range"
+            raise AddressError(
+                f"{error.strerror or error}: {port}, of the setting aggregation{hint}"
+            ) from None
         self._memory = np.empty(0, np.float32)
         self._run = 0  # 0: not probed
         self._last_run = 0

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t ms = 1'000'000;
 constexpr std::uint32_t job_number = 7;
-constexpr std::uint16_t udp_port = 53701;
+constexpr std::uint16_t udp_port = 23701;
 
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::uint8_t>;

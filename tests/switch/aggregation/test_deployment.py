@@ -115,19 +115,19 @@ JOBS = """
 switch = "rack"
 job = 7
 slots = 16
-hub = {port = "h3", mac = "02:00:00:00:00:03", ip = "10.0.0.3", udp_port = 53701}
+hub = {port = "h3", mac = "02:00:00:00:00:03", ip = "10.0.0.3", udp_port = 23701}
 
 [[job.worker]]
 port = "h1"
 mac = "02:00:00:00:00:01"
 ip = "10.0.0.1"
-udp_port = 53701
+udp_port = 23701
 
 [[job.worker]]
 port = "h2"
 mac = "02:00:00:00:00:02"
 ip = "10.0.0.2"
-udp_port = 53701
+udp_port = 23701
 """
 
 
@@ -190,7 +190,7 @@ def test_running_job_is_not_moved_to_other_slots(
 ) -> None:
     """A block that has a result in its old slot would get another one in the new one."""
     assert main(["deploy", *files]) == 0
-    other = JOBS.replace("job = 7", "job = 8").replace("53701", "53702")
+    other = JOBS.replace("job = 7", "job = 8").replace("23701", "23702")
     writes = server.writes
     Path(files[0]).write_text(other + JOBS)
     for words in (["--dry-run"], []):

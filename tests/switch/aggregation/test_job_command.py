@@ -11,7 +11,8 @@ import pytest
 from dlcp.errors import SettingsError
 from dlcp.switch import BridgeEntry, SwitchTarget, Topology
 from dlcp.switch.aggregation.__main__ import main
-from dlcp.switch.aggregation.entries import NO_PORT, JobRequest, UpperSwitch, in_a_row
+from dlcp.switch.aggregation.entries import MAX_WORKERS, NO_PORT, JobRequest, UpperSwitch, in_a_row
+from dlcp.switch.aggregation.job_command import UDP_PORT
 from dlcp.switch.aggregation.job_file import job_tables, job_text
 from dlcp.transport.aggregation.address import SwitchAddress
 from tests.support.aggregation_packet import participant
@@ -35,6 +36,12 @@ def words(topology: str, *more: str) -> list[str]:
 
 
 RACK = ("--switch", "rack", "--hosts", "h1=10.0.0.1", "h2=10.0.0.2")
+
+
+def test_default_ports_are_none_that_other_sockets_of_a_host_are_given() -> None:
+    """A rank's own socket had the port of the host's next rank: once in some thousand starts."""
+    lowest_given = 32768  # net.ipv4.ip_local_port_range, as Linux has it
+    assert UDP_PORT + MAX_WORKERS < lowest_given
 
 
 def test_file_is_of_the_hosts_in_their_order(topology: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +92,7 @@ def test_file_is_of_the_hosts_in_their_order(topology: str, capsys: pytest.Captu
         ),
         (
             (*RACK, "--hub", "h2=10.0.0.2"),
-            "job[0]: 10.0.0.2:53701 is there twice; accepted: once",
+            "job[0]: 10.0.0.2:23701 is there twice; accepted: once",
         ),
         ((*RACK, "--slots", "4096"), "job[0].slots is 4096; accepted: an integer from 2 to 2048"),
         ((*RACK, "--ranks-per-host", "0"), "--ranks-per-host is 0; accepted: 1 or more"),

@@ -18,15 +18,15 @@ from tests.support.switched_hosts import bed
 
 HOSTS = 3
 LANES = 352
-HUB = (0x0A000063, 53701)
+HUB = (0x0A000063, 23701)
 
 
 def jobs(generation: int = 1) -> str:
     lines = ["[[job]]", "job = 7", f"lanes = {LANES}", "slots = 64", f"generation = {generation}"]
-    lines += ['hub = {mac = "02:00:00:00:00:63", ip = "10.0.0.99", udp_port = 53701}']
+    lines += ['hub = {mac = "02:00:00:00:00:63", ip = "10.0.0.99", udp_port = 23701}']
     for host in range(HOSTS):
         lines += ["[[job.worker]]", f'port = "eth{host}"', f'mac = "02:00:00:00:00:{host + 1:02x}"']
-        lines += [f'ip = "10.0.0.{host + 1}"', "udp_port = 53701"]
+        lines += [f'ip = "10.0.0.{host + 1}"', "udp_port = 23701"]
     return "\n".join(lines) + "\n"
 
 
@@ -75,7 +75,7 @@ def test_workers_in_namespaces_get_the_sum(tmp_path: Path) -> None:
                     make = _native.AggregationEndpoint
                     worker = at.hosts[host].run(
                         lambda: make(
-                            7, generation, host, HOSTS, host, HOSTS, 64, LANES, 0.01, (0, 53701), HUB
+                            7, generation, host, HOSTS, host, HOSTS, 64, LANES, 0.01, (0, 23701), HUB
                         )
                     )
                     values = np.arange(100_000, dtype=np.float32) * (host + 1)
