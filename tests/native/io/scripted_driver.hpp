@@ -41,11 +41,13 @@ struct ScriptedDriver {
         if (in_wait) in_wait();
     }
     void wake() { ++wakes; }
-    std::int64_t now_ns() const { return clock_ns; }
+    std::int64_t now_ns() const { return clock_ns + (ticked_ns += tick_ns); }
     dlcp_io_counters counters() const { return {}; }
     const std::string& warnings() const { return none; }
 
     std::int64_t clock_ns = 1'000'000;
+    std::int64_t tick_ns = 0;  // by which the clock goes on at each look
+    mutable std::int64_t ticked_ns = 0;
     int buffers = 4;  // that it lends at once
     int receives = 0;
     int wakes = 0;

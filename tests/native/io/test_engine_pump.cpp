@@ -3,6 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "native/engine/captured_pair.hpp"
+#include "native/engine/pair_scenario.hpp"
 #include "scripted_driver.hpp"
 
 namespace dlcp {
@@ -18,7 +25,97 @@ dlcp_address somewhere(std::uint8_t host) {
     return out;
 }
 
+// A pump over an engine that is in the middle of a long message, which comes at 1 Gbit/s. The driver's clock all but stands
+// still: a nap goes by the kernel's.
+struct NappingPump {
+    NappingPump() {
+        pump.open(test::scripted_table, reinterpret_cast<dlcp_io*>(&driver), 4);
+        pump.set_engine(*pair.endpoints[0], executor);
+        pair.talk(0);
+        SendCommand send;
+        send.peer = pair.peers[1];
+        send.tag = 5;
+        send.payload = payload.data();
+        send.message_bytes = static_cast<std::uint32_t>(payload.size());
+        REQUIRE(pair.endpoints[1]->send(pair.now, send));
+        ReceiveCommand receive;
+        receive.peer = pair.peers[0];
+        receive.tag = 5;
+        receive.buffer = buffer.data();
+        receive.capacity_bytes = static_cast<std::uint32_t>(buffer.size());
+        REQUIRE(pair.endpoints[0]->receive(pair.now, receive));
+        std::deque<test::Datagram> on_the_way;
+        for (int packets = 0; packets < 1000; ++packets) {
+            for (test::Datagram& acknowledgement : pair.take(0)) pair.give(1, std::move(acknowledgement));
+            for (test::Datagram& data : pair.take(1)) on_the_way.push_back(std::move(data));
+            pair.now = pair.now + nanoseconds(11'900);
+            if (on_the_way.empty()) continue;
+            pair.give(0, std::move(on_the_way.front()));
+            on_the_way.pop_front();
+        }
+        pair.endpoints[0]->handle_timer(pair.now);
+        pair.take(0);
+        REQUIRE(pump.next_deadline() > pair.now);
+        driver.clock_ns = pair.now.value;
+        driver.tick_ns = 1;
+    }
+
+    test::Captured pair{test::plain_config()};
+    std::vector<std::uint8_t> payload = std::vector<std::uint8_t>(8'000'000), buffer = payload;
+    test::ScriptedDriver driver;
+    CollectiveExecutor executor{*pair.endpoints[0]};
+    EnginePump pump;
+    std::mutex mutex;
+};
+
 }  // namespace
+
+TEST_CASE("engine pump: in the middle of a long message it naps, outside the driver, with the mutex free") {
+    NappingPump test;
+    EnginePump::Lock lock(test.mutex);
+    const RealTime begin = RealClock::now();
+    CHECK(test.pump.nap(lock, real_never));
+    CHECK(RealClock::now() - begin >= std::chrono::microseconds(200));
+    CHECK(lock.owns_lock());
+    CHECK(test.pump.sleeps() == 1);
+    CHECK(test.driver.waits.empty());
+    // Not past what the caller waits for, nor when the packets need buffers or somebody has called.
+    CHECK_FALSE(test.pump.nap(lock, RealClock::now()));
+    test.pump.interrupt();
+    CHECK_FALSE(test.pump.nap(lock, real_never));
+    CHECK(test.pump.sleeps() == 1);
+    CHECK(test.driver.wakes == 0);
+}
+
+TEST_CASE(
+    "engine pump: whoever interrupts a nap finds the mutex free, and no other follows before the next round") {
+    NappingPump test;
+    // Naps until some thread has found it in one: the mutex is free in naps alone.
+    std::thread caller;
+    bool called = false;
+    {
+        EnginePump::Lock lock(test.mutex);
+        caller = std::thread([&] {
+            const std::lock_guard guard(test.mutex);
+            called = true;
+            test.pump.interrupt();
+        });
+        bool napped = true;
+        while (!called && napped) napped = test.pump.nap(lock, real_never);
+        CHECK(napped);
+        CHECK_FALSE(test.pump.nap(lock, real_never));  // until the next round
+    }
+    caller.join();
+}
+
+TEST_CASE("engine pump: it never naps by a clock that moves in the driver's wait alone") {
+    NappingPump test;
+    test.driver.tick_ns = 0;
+    EnginePump::Lock lock(test.mutex);
+    CHECK(test.pump.nap(lock, real_never));  // which shows that the clock stands
+    CHECK_FALSE(test.pump.nap(lock, real_never));
+    CHECK(test.pump.sleeps() == 1);
+}
 
 TEST_CASE("engine pump: time never goes back, whatever the driver's clock says") {
     ScriptedPump test;
