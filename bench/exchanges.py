@@ -46,6 +46,8 @@ class Network:
     adds: bool = False
     """Its switches add too; not where a group is a host."""
     times: int = TIMES
+    delay_s: float = 1e-6
+    """Of each link."""
 
     @property
     def groups(self) -> int:
@@ -56,13 +58,17 @@ class Network:
 
         if not self.group_size:
             return fabrics.Star(
-                self.workers + servers, rate_bps=self.rate_bps, link_rates=self._links(servers)
+                self.workers + servers,
+                rate_bps=self.rate_bps,
+                delay_s=self.delay_s,
+                link_rates=self._links(servers),
             )
         return fabrics.LeafSpine(
             self.groups,
             1,
             self.group_size + servers // self.groups,
             rate_bps=self.rate_bps,
+            delay_s=self.delay_s,
             uplink_rate_bps=self.uplink_bps,
             link_rates=self._links(servers),
         )

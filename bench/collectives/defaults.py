@@ -47,6 +47,10 @@ NETWORKS: dict[str, tuple[Network, int]] = {
         for ranks in (16, 64)
         for rate in (10, 100, 400)
     },
+    **{
+        f"{ranks} hosts, 10 Gb/s, round trip of 2 ms": (Network(ranks, 10e9, delay_s=500e-6), 0)
+        for ranks in (4, 16)
+    },
     "2 hosts of 2, 100 Gb/s": (Network(4, 200e9, 2, 100e9), 2),
     "2 hosts of 8, 25 Gb/s": (Network(16, 200e9, 8, 25e9), 8),
     "4 hosts of 4, 10 Gb/s": (Network(16, 200e9, 4, 10e9), 4),

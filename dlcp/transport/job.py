@@ -16,6 +16,7 @@ them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -41,6 +42,7 @@ from dlcp.transport.logger import RankLogger
 from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
+from dlcp.transport.round_trip import asked_ranks, expect, round_trip_s
 from dlcp.transport.schedule.adders import open_adders
 from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
@@ -67,6 +69,9 @@ _DELIVERY_QUIET_S = 5.0
 HURRIED_S = 1.0
 # Where ranks are is read from all cards by all: 2^18 reads, seconds of a store's time.
 _PLACED_RANKS_MAX = 512
+# Of a hop beside the way there: threads that wake. A round trip of 36 us, as between namespaces of one machine,
+# makes the 50 us of a Network of which nothing is known.
+_ACTING_NS = 32_000
 # Ports tried for the metrics: no host runs more ranks than this.
 _METRICS_PORTS = 256
 
@@ -213,13 +218,29 @@ class Job(Closeable):
     def network_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> Network | None:
         """What is between these ranks, the same on all of them: all links count as the slowest that a card names.
 
+        A hop is half the round trip that rank 0 measured, and what its receiver takes to act on a message.
+
         None, blocks and raises: as hosts_of.
         """
         hosts = self.hosts_of(ranks, timeout_s)
         if hosts is None:
             return None
+        network = Network(hosts)
         rates = [card.line_rate_bps for card in map(self.card_of, ranks) if card.line_rate_bps > 0]
-        return Network(hosts, link_bps=float(min(rates))) if rates else Network(hosts)
+        if rates:
+            network = network._replace(link_bps=float(min(rates)))
+        if len(set(hosts)) > 1 and self.round_trip_s is not None:
+            network = network._replace(hop_ns=_ACTING_NS + self.round_trip_s / 2 * 1e9)
+        return network
+
+    @functools.cached_property
+    def round_trip_s(self) -> float | None:
+        """To another host and back, seconds, as rank 0 measured it; None: all are on one host, or no other answered.
+
+        Asks the store once.
+        """
+        # Set before the start was complete, or not at all: so all ranks find the same.
+        return float(self._store.get("round_trip_s")) if self._store.check(["round_trip_s"]) else None
 
     def place_on_host(self, rank: int) -> int:
         """How many of the job's ranks below this one are on its host. Blocks and raises as hosts_of.
@@ -374,7 +395,22 @@ class Job(Closeable):
         self.metrics = Metrics(self)
         """This rank's metrics."""
         self.metrics_server = _serve_metrics(self.metrics, self.settings)
-        return self.size == 1 or meeting.arrive(self.card)
+        if self.size == 1:
+            return True
+        first = RankCard.from_json(record.card.encode(), 0)
+        if self.rank in asked_ranks(self.size) and self.card.where != first.where:
+            expect(self.endpoint)
+        return meeting.arrive(self.card, lambda: self._measure(meeting.store))
+
+    def _measure(self, store: Store) -> None:
+        """Rank 0: leaves the round trip to other hosts in the store, if there are any."""
+        cards = []
+        for rank in asked_ranks(self.size):
+            # A card that is none is reported by whoever needs that rank.
+            with contextlib.suppress(errors.JobError):
+                cards.append(RankCard.from_json(store.get(f"rank/{rank}"), rank))
+        if (measured_s := round_trip_s(self.endpoint, self.card, cards)) is not None:
+            store.set("round_trip_s", str(measured_s))
 
     def _leave(self) -> None:
         """Closes what `_take_part` opened."""

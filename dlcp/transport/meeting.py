@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 from dlcp.errors import JobError, StoreTimeoutError
 from dlcp.polling import looks
@@ -70,9 +71,10 @@ class Meeting:
         """Whether rank 0 begins another start within this time."""
         return any(self._whole.check([f"{self._number + 1}/job"]) for _ in looks(min(wait_s, self._left_s())))
 
-    def arrive(self, card: RankCard) -> bool:
+    def arrive(self, card: RankCard, when_all_are_here: Callable[[], None]) -> bool:
         """Leaves this rank's card, and waits until all ranks have left theirs. False: rank 0 has begun another start.
 
+        Rank 0 calls `when_all_are_here` before it lets the others go: what that leaves in the store is there for all.
         Raises StoreTimeoutError: ranks did not come; JobError: rank 0 does not take part.
         """
         cards = [f"rank/{rank}" for rank in range(self._size)]
@@ -83,6 +85,7 @@ class Meeting:
                 return True
             if self._rank == 0:
                 if self.store.check(cards):
+                    when_all_are_here()
                     self.store.set("complete", "")
                     return True
             elif time.monotonic() >= rarely_s:

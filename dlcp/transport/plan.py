@@ -163,8 +163,12 @@ class Planner:
         ranks = f"{size} ranks on {hosts} host{'s' * (hosts > 1)}"
         if collective == "all_reduce" and self._crowded():
             return f"of few messages, since some of the {ranks} share a processor"
-        links = f" with links of {network.link_bps / 1e9:g} Gbit/s" if hosts > 1 else ""
-        return f"the quickest by estimate for {ranks}{links}"
+        between = (
+            f" with links of {network.link_bps / 1e9:g} Gbit/s, {network.hop_ns / 1e3:.0f} us apart"
+            if hosts > 1
+            else ""
+        )
+        return f"the quickest by estimate for {ranks}{between}"
 
     def _compile(self, schedule: RankSchedule) -> _native.Schedule:
         return compile_schedule(schedule, len(self._members), self._rank)

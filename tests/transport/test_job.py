@@ -9,6 +9,7 @@ import functools
 import json
 import random
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -24,13 +25,16 @@ import numpy as np
 import pytest
 
 from dlcp import errors
-from dlcp.transport import Endpoint, Settings, rank_card
+from dlcp.transport import Endpoint, Settings, rank_card, round_trip
 from dlcp.transport import job as job_module
 from dlcp.transport import meeting as meeting_module
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.job import Job, _choose_place, for_collectives
 from dlcp.transport.meeting import Meeting
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
+from dlcp.transport.round_trip import asked_ranks, expect, round_trip_s
+from dlcp.transport.schedule.choose import choose
+from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.span import Span
 from dlcp.transport.store import MemoryStore, PrefixStore, wait_for
 from tests.support.relay import Header, Relay
@@ -193,7 +197,7 @@ def test_rank_follows_rank_0_to_another_start() -> None:
     rank = Meeting(store, 1, 2, PATIENCE_S)
     rank.find()
     with ThreadPoolExecutor(1) as pool:
-        arrived = pool.submit(rank.arrive, card(1))
+        arrived = pool.submit(rank.arrive, card(1), lambda: None)
         wait_for(store, "dlcp/1/rank/1", PATIENCE_S, "rank 1")
         begin()
         assert not arrived.result(PATIENCE_S)
@@ -263,6 +267,60 @@ def test_a_network_is_as_fast_as_its_slowest_link(start: Start) -> None:
         network = job.network_of(range(3))
         assert network is not None
         assert (network.hosts, network.link_bps) == ((0, 1, 2), link_bps)
+
+
+def test_round_trip_is_of_ranks_of_other_hosts(start: Start) -> None:
+    a, *others = start(4)
+    hosts = ("here", "there", "here", "elsewhere")
+    cards = [replace(job.card, where=where) for job, where in zip((a, *others), hosts, strict=True)]
+    far = others[0], others[2]
+    for job in far:
+        expect(job.endpoint)
+    measured_s = round_trip_s(a.endpoint, cards[0], cards[1:])
+    assert a.endpoint.peers == (1, 3)
+    assert 0 < (measured_s or 0) < PATIENCE_S
+    for job in far:
+        assert job.endpoint.runtime.statistics()["outstanding_operations"] == 0
+
+
+def test_a_host_that_does_not_answer_is_left_out_of_the_round_trip(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = start(2)
+    monkeypatch.setattr(round_trip, "_WAIT_S", 0.5)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        cards = [replace(b.card, where="there"), card(2, address=address, where="silent")]
+        cards += [card(3, address="not an address", where="wrong")]
+        assert round_trip_s(a.endpoint, a.card, cards) is not None
+        assert a.endpoint.peers == (1,)
+        assert round_trip_s(a.endpoint, a.card, cards[1:]) is None
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 9, 1000])
+def test_few_ranks_are_asked_for_the_round_trip_near_and_far(size: int) -> None:
+    asked = asked_ranks(size)
+    assert set(asked) <= set(range(1, size))
+    assert len(asked) <= 11
+    assert {1, size - 1} <= set(asked)
+
+
+def test_all_ranks_take_the_round_trip_that_rank_0_measured(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "round_trip_s", lambda *_: 0.25)
+    jobs = start(3)
+    for job in jobs:
+        job.add_cards(card(rank, where=f"m/{rank}") for rank in range(3))
+        network = job.network_of(range(3))
+        assert network is not None
+        assert network.hop_ns == 125e6 + job_module._ACTING_NS
+    # 64 KB wait for one hop in place of four.
+    assert choose("all_reduce", 3, 65536, network=lambda: network) == "one_shot"
+    alone = start(2)[1].network_of([0, 1])
+    assert alone is not None
+    assert alone.hop_ns == Network(()).hop_ns
 
 
 # --- job keys -----------------------------------------------------------------------------------------------

@@ -38,6 +38,14 @@ def test_what_takes_the_least_or_little_more_is_chosen() -> None:
                     assert time_ns(collective, name, nbytes, network) <= least / 0.9
 
 
+def test_the_longer_a_round_trip_the_fewer_hops() -> None:
+    taken = [
+        choose("all_reduce", 16, 1 << 20, network=lambda: Network(tuple(range(16)), hop_ns=hop_ns))  # noqa: B023
+        for hop_ns in (5e3, 500e3, 50e6)
+    ]
+    assert taken == ["ring", "direct", "one_shot"]
+
+
 @pytest.mark.parametrize(
     ("collective", "world_size", "nbytes", "algorithm"),
     [
