@@ -448,6 +448,8 @@ class Job(Closeable):
         settings = self.settings
         key = "not authenticated" if settings.job_key() is None else "authenticated"
         on = f", interface {self.card.interface}" if self.card.interface else ""
+        if self.card.line_rate_bps:
+            on += f" of {self.card.line_rate_bps / 1e9:g} Gbit/s by its driver's word"
         shared = "shared" if settings.driver.startswith("local") else "no shared"
         served = f"; metrics at {self.metrics_server.url}" if self.metrics_server is not None else ""
         return (

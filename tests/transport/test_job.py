@@ -801,6 +801,8 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
         f"one of 2 ranks, at {first.card.place}, interface lo; driver udp, shared memory with ranks" in line
     )
     assert line.endswith(f"packets are authenticated; metrics at {first.metrics_server.url}")
+    first.card = replace(first.card, line_rate_bps=25_000_000_000)
+    assert ", interface lo of 25 Gbit/s by its driver's word; driver udp" in first._describe_start()
 
 
 def test_record_in_the_store_is_readable_text(start: Start) -> None:
