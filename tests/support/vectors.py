@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from tests.support import wire_twin as twin
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "vectors"
 
-# One paragraph. A key may come several times (`frame`), so it is a list of lines.
+# A key may come several times (`frame`), so it is a list of fields.
 Record = list[tuple[str, str]]
+_BETWEEN, _INDENT = " | ", "  "
 
 
 def read(text: str) -> list[Record]:
     """The records of a file."""
-    records: list[Record] = [[]]
+    records: list[Record] = []
     for line in text.splitlines():
-        if line.startswith("#"):
+        if not line or line.startswith("#"):
             continue
-        if not line:
+        if not line.startswith(_INDENT):
             records.append([])
-            continue
-        key, _, value = line.partition(":")
-        records[-1].append((key, value.strip()))
-    return [r for r in records if r]
+        for field in line.removeprefix(_INDENT).split(_BETWEEN):
+            key, _, value = field.partition(":")
+            records[-1].append((key, value.strip()))
+    return records
 
 
 def load(name: str) -> list[dict[str, str]]:
@@ -39,9 +41,16 @@ def load(name: str) -> list[dict[str, str]]:
 
 def dump(comment: str, records: list[Record]) -> str:
     """The text of a file."""
-    paragraphs = ["\n".join(f"# {line}" for line in comment.splitlines())]
-    paragraphs += ["\n".join(f"{key}: {value}".rstrip() for key, value in record) for record in records]
-    return "\n\n".join(paragraphs) + "\n"
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    for record in records:
+        times = Counter(key for key, _ in record)
+        lines.append(_BETWEEN.join(_field(key, value) for key, value in record if times[key] == 1))
+        lines += (_INDENT + _field(key, value) for key, value in record if times[key] > 1)
+    return "\n".join(lines) + "\n"
+
+
+def _field(key: str, value: str) -> str:
+    return f"{key}: {value}".rstrip()
 
 
 def frame_line(frame: twin.Frame) -> str:

@@ -3,6 +3,7 @@
 // The folder is $DLCP_VECTORS, or tests/vectors of the source tree this was built from (source_folder.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,13 +11,14 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/native/source_folder.hpp"
 
 namespace dlcp::vectors {
 
-// One paragraph: each key's values, in order.
+// Each key's values, in order.
 class Record {
 public:
     void add(const std::string& key, std::string value) { values_[key].push_back(std::move(value)); }
@@ -50,20 +52,26 @@ inline std::vector<Record> load(const std::string& file) {
     std::ifstream in(path);
     if (!in) throw std::runtime_error("no golden vectors at " + path + "; set DLCP_VECTORS");
 
-    std::vector<Record> records(1);
+    constexpr std::string_view between = " | ", indent = "  ";
+    std::vector<Record> records;
     std::string line;
     while (std::getline(in, line)) {
-        if (line.empty()) {
-            if (!records.back().empty()) records.emplace_back();
-            continue;
+        if (line.empty() || line.front() == '#') continue;
+        std::size_t begin = 0;
+        if (line.starts_with(indent))
+            begin = indent.size();
+        else
+            records.emplace_back();
+        while (begin < line.size()) {
+            const std::size_t end = std::min(line.find(between, begin), line.size());
+            const std::string field = line.substr(begin, end - begin);
+            const std::size_t colon = field.find(':');
+            if (colon == std::string::npos) throw std::runtime_error(path + ": no colon in: " + field);
+            const std::size_t start = field.find_first_not_of(' ', colon + 1);
+            records.back().add(field.substr(0, colon), start == std::string::npos ? "" : field.substr(start));
+            begin = end + between.size();
         }
-        if (line.front() == '#') continue;
-        const std::size_t colon = line.find(':');
-        if (colon == std::string::npos) throw std::runtime_error(path + ": no colon in: " + line);
-        const std::size_t start = line.find_first_not_of(' ', colon + 1);
-        records.back().add(line.substr(0, colon), start == std::string::npos ? "" : line.substr(start));
     }
-    if (records.back().empty()) records.pop_back();
     return records;
 }
 
