@@ -20,7 +20,7 @@ from dlcp import errors
 from dlcp.hub.core import Core
 from dlcp.hub.core_group import CoreGroup, WatchedOperation
 from dlcp.transport.call_options import CallOptions
-from dlcp.transport.hub.announcement import NBYTES, Announcement
+from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
 from dlcp.transport.hub.group import ANNOUNCEMENT_TAG
 from dlcp.transport.hub.plan import Shape
 from dlcp.transport.span import Span
@@ -119,10 +119,11 @@ class ServedGroup:
                 self.abort(f"an announcement that it cannot serve: {why}")
 
     def _start(self, said: Announcement) -> None:
-        if said.forgotten:
-            # Whoever says it: each worker does with an announcement of its own, when none of them uses it any more.
+        if said.kind is Kind.FORGET:
+            # Whoever says it: each worker does, before its next collective, when none of them uses it any more.
             for group in self.cores:
-                group.forget(said.forgotten)
+                group.forget(said.weights)
+            return
         with self._lock:
             count = self._announced.get(said.sequence, 0) + 1
             if count == self._announcers:

@@ -81,7 +81,7 @@ class Communicator(LossyReductions):
         return self._start(plan, None, data, options)
 
     def takes_coded(self, groups: int) -> bool:
-        """Whether a hub makes coded sums of so many groups, and keeps what their codes leave. The same on all ranks."""
+        """Whether coded sums of so many groups are for a hub, if it has room. The same on all ranks."""
         hub = self.hub_group
         return hub is not None and hub.takes_coded(groups)
 

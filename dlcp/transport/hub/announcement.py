@@ -7,12 +7,11 @@
     type, reduction       u8 u8   as native code numbers them
     kind                  u8      see Kind
     traffic class         u8      of the replies
-    weights               u32     which weights of the group: load, step, fetch
+    weights               u32     which weights of the group: load, step, fetch; what coded sums left: forget
     step                  u64     of the optimizer, the first being 1: step
     rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
-    forgotten             u32     what coded sums left under this number the hub may let go of; 0: nothing
-    reserved              3       0
+    reserved              7       0
 
 Numbers are little-endian.
 """
@@ -30,7 +29,7 @@ from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sBI3x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB7x")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -53,6 +52,8 @@ class Kind(IntEnum):
     """Its sum comes back, coded; bytes are those of the codes."""
     REDUCE_SCATTER = 6
     """Each worker gets its part of the reduction; bytes are those of all parts."""
+    FORGET = 7
+    """No collective: what coded sums left under a number is not needed any more. Number and bytes are 0."""
 
 
 class Announcement(NamedTuple):
@@ -71,7 +72,12 @@ class Announcement(NamedTuple):
     rule: Rule | None = None
     part: int = 0
     coded: CodedTerms | None = None
-    forgotten: int = 0
+
+    @classmethod
+    def to_forget(cls, number: int) -> Self:
+        """One that has the hub let go of what it keeps under a number."""
+        type_, op = _native.DataType.f32, _native.ReduceOp.sum
+        return cls(0, 0, 0, 0, TRAFFIC_CLASS_MAX, type_, op, Kind.FORGET, number)
 
     @property
     def buffer(self) -> Buffer:
@@ -94,7 +100,6 @@ class Announcement(NamedTuple):
             self.step,
             _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
-            self.forgotten,
         )
 
     @classmethod
@@ -114,10 +119,9 @@ class Announcement(NamedTuple):
             step,
             rule,
             part,
-            *rest,
         ) = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
-        if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
+        if not known or bool(nbytes) == (kind == Kind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
         is_coded = kind == Kind.CODED
         said = cls(
@@ -134,7 +138,6 @@ class Announcement(NamedTuple):
             None if is_coded else Rule.read(rule),
             part,
             CodedTerms.read(rule) if is_coded else None,
-            *rest,
         )
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")

@@ -29,7 +29,6 @@ PLAIN = st.builds(
     st.none(),
     st.just(0),
     st.none(),
-    NUMBERS,
 )
 WITH_RULE = st.builds(
     Announcement,
@@ -41,7 +40,6 @@ WITH_RULE = st.builds(
     RULES,
     st.integers(0, 3),
     st.none(),
-    NUMBERS,
 )
 TERMS = st.builds(
     CodedTerms,
@@ -49,10 +47,11 @@ TERMS = st.builds(
     st.floats(allow_nan=False, width=32),
 )
 CODED = st.builds(lambda said, terms: said._replace(kind=Kind.CODED, coded=terms), PLAIN, TERMS)
+FORGET = st.builds(Announcement.to_forget, st.integers(1, 2**31 - 1))
 
 
 @settings(max_examples=50)
-@given(PLAIN | WITH_RULE | CODED)
+@given(PLAIN | WITH_RULE | CODED | FORGET)
 def test_it_is_read_as_it_was_written(said: Announcement) -> None:
     content = said.pack()
     assert len(content) == NBYTES
@@ -76,6 +75,13 @@ def test_unknown_codecs_and_arrays_are_refused(said: Announcement, place: int) -
     content[place] = 99
     with pytest.raises(ValueError, match="99"):
         Announcement.read(bytes(content))
+
+
+@given(PLAIN | CODED, FORGET)
+def test_of_bytes_only_what_forgets_has_none(said: Announcement, forget: Announcement) -> None:
+    for wrong in (said._replace(nbytes=0), forget._replace(nbytes=8)):
+        with pytest.raises(ValueError, match=f"kind {int(wrong.kind)}, .* {wrong.nbytes} bytes"):
+            Announcement.read(wrong.pack())
 
 
 def test_a_step_without_a_rule_is_refused() -> None:
