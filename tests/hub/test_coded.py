@@ -59,7 +59,7 @@ def kept_at(hub: HubService, kept: KeptAtHub) -> float:
 def buffers_at(hub: HubService) -> set[Any]:
     """The codecs of what the cores have planned; None: of sums that are not coded."""
     (job,) = hub._jobs.values()
-    return {buffer.codec for core in job.cores for _, _, buffer in core._plans}
+    return {buffer.codec for core in job.cores for _, _, buffer, _ in core._plans}
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -312,7 +312,7 @@ def test_a_sum_that_no_core_has_memory_for_is_made_by_ranks(caplog: pytest.LogCa
         assert found == direct.each(direct.open(), work)
         (job,) = hub._jobs.values()
         small = 8 * CODECS["int8"].group_bytes
-        assert {buffer.nbytes for core in job.cores for _, _, buffer in core._plans} == {small}
+        assert {buffer.nbytes for core in job.cores for _, _, buffer, _ in core._plans} == {small}
         large = 16 * KEY_GROUPS * CODECS["int8"].group_bytes
         needed = f"coded_all_reduce of {large} bytes needs {3 * large} bytes at a core of the hub, 0 of them"
         assert caplog.text.count(needed) == 1

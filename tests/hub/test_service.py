@@ -580,7 +580,7 @@ def test_ranks_add_a_buffer_that_no_core_has_memory_for(caplog: pytest.LogCaptur
 
         world.each(world.open(), work)
         (job,) = hub._jobs.values()
-        assert {buffer.nbytes for core in job.cores for _, _, buffer in core._plans} == {40_000}
+        assert {buffer.nbytes for core in job.cores for _, _, buffer, _ in core._plans} == {40_000}
     # Of each core's keys, half of the buffer, two contributions.
     said = f"all_reduce of {4 * MIB} bytes needs {4 * MIB} bytes at a core of the hub, 0 of them"
     assert caplog.text.count(said) == 1

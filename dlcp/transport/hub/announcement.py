@@ -11,7 +11,9 @@
     step                  u64     of the optimizer, the first being 1: step
     rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
-    reserved              7       0
+    reserved              3       0
+    deadline              u32     of an all-reduce: microseconds after the first announcement, when it is made of the
+                                  workers that have announced it; 0: of all
 
 Numbers are little-endian.
 """
@@ -29,7 +31,7 @@ from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB7x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB3xI")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -72,6 +74,7 @@ class Announcement(NamedTuple):
     rule: Rule | None = None
     part: int = 0
     coded: CodedTerms | None = None
+    deadline_us: int = 0
 
     @classmethod
     def to_forget(cls, number: int) -> Self:
@@ -83,7 +86,7 @@ class Announcement(NamedTuple):
     def buffer(self) -> Buffer:
         """What is reduced."""
         codec = None if self.coded is None else self.coded.codec
-        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER)
+        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER, self.deadline_us > 0)
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -100,6 +103,7 @@ class Announcement(NamedTuple):
             self.step,
             _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
+            self.deadline_us,
         )
 
     @classmethod
@@ -119,6 +123,7 @@ class Announcement(NamedTuple):
             step,
             rule,
             part,
+            deadline_us,
         ) = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or bool(nbytes) == (kind == Kind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
@@ -138,7 +143,10 @@ class Announcement(NamedTuple):
             None if is_coded else Rule.read(rule),
             part,
             CodedTerms.read(rule) if is_coded else None,
+            deadline_us,
         )
+        if deadline_us and said.kind is not Kind.ALL_REDUCE:
+            raise ValueError(f"{said.kind.name} with a deadline")
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")
         return said

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 ANNOUNCEMENT_TAG = 0
 # Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
 _ANNOUNCING = CallOptions(traffic_class=TRAFFIC_CLASS_MAX)
+# Of a mark each byte, so that no type of elements takes it for 0: f16 for 2.1, f64 for 32.5.
+_MARK = 0x40
 
 
 class _Held(NamedTuple):
@@ -91,6 +93,7 @@ class HubGroup(Membership):
         rack = opened.shape.racks[rank]
         first = len(workers)
         self._listeners = [first + core for core in opened.listeners[rack]]
+        self._is_one_hub = len(opened.listeners) == len(self._listeners) == 1
         cores = opened.cores[rack * opened.shape.cores : (rack + 1) * opened.shape.cores]
         job.connect([core.rank for core in cores])
 
@@ -117,7 +120,8 @@ class HubGroup(Membership):
             return True
         # Ranks may start numbered calls before or after something else that changes what is kept.
         held_bytes = 0 if addition.numbered else self._held_bytes
-        needed = core_bytes_max(self._shape, Buffer(nbytes, addition.dtype, codec, scattered))
+        signed = addition.deadline_s is not None and self._is_one_hub
+        needed = core_bytes_max(self._shape, Buffer(nbytes, addition.dtype, codec, scattered, signed))
         return self._has_room(
             addition.collective, f"{addition.collective} of {nbytes} bytes", held_bytes, needed
         )
@@ -129,7 +133,7 @@ class HubGroup(Membership):
 
     def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
         """As Adder.start. Raises HubError: the hub has no memory for a numbered call beside what it keeps."""
-        _, _, dtype, op, agree, factor, coded, *_ = addition
+        _, _, dtype, op, agree, factor, coded, *_, deadline_s = addition
         if coded is not None:
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
@@ -138,7 +142,7 @@ class HubGroup(Membership):
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
             return self.reduce_scatter(outputs[0], inputs, dtype, op, factor, agree, how)
-        return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how)
+        return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how, deadline_s)
 
     def all_reduce(
         self,
@@ -148,16 +152,30 @@ class HubGroup(Membership):
         factor: float | None,
         agree: str,
         how: CollectiveKeywords,
+        deadline_s: float | None = None,
     ) -> Work:
-        """As Communicator.all_reduce, under the communicator's next number if `how` brings none. Raises as `start`."""
+        """As Communicator.all_reduce, under the communicator's next number if `how` brings none. Raises as `start`.
+
+        Several hubs would not be late alike: over them a sum has all ranks' data.
+        """
         plan = self._plan(None, agree, self._calls.all_reduce, data[1], dtype, op, factor is not None)
         assert isinstance(plan, HubPlan)
+        if deadline_s is not None and self._is_one_hub:
+            plan = self._hub_planner.by_deadline(plan, max(1, round(deadline_s * 1e6)))
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
         self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, plan.announcement.buffer))
         if factor is not None:
             scale(data, data, dtype, factor)
-        return self._begin(plan, None, data, options)
+        if not plan.announcement.deadline_us:
+            return self._begin(plan, None, data, options)
+        # Where this rank leaves its mark others have zeros: a sum brings it back as it was, and a mean not as 0.
+        marks = np.zeros((self._shape.workers, ELEMENT_BYTES[dtype]), np.uint8)
+        marks[self.rank] = _MARK
+        outputs = [*even_parts(data, len(plan.sizes) - 1, dtype), Span.of(marks)]
+        work = self._begin(plan, None, outputs, options._replace(keep=(options.keep, marks)))
+        work.marks = marks
+        return work
 
     def reduce_scatter(
         self,

@@ -58,6 +58,10 @@ KEY_GROUPS = 512
 """Of coded values in a key, at most: of int8 they are hardly more than KEY_BYTES."""
 
 
+# Plans of all-reduces with a deadline that a worker keeps: one per size, and deadline.
+_BY_DEADLINE_MAX = 256
+
+
 class KeyPlan(NamedTuple):
     """What one rank of the group does with a buffer."""
 
@@ -88,6 +92,8 @@ def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
         return hub_of(shape.racks, shape.cores, sizes, wanted_by), sizes
     if buffer.codec is None:
         parts = _native.part_bytes(buffer.nbytes, key_count(buffer.nbytes, shape.cores), buffer.type)
+        if buffer.signed:
+            parts = [*parts, shape.workers * ELEMENT_BYTES[buffer.type]]
         sizes = tuple(map(shared.setdefault, parts, parts))
         return hub_of(shape.racks, shape.cores, sizes), sizes
     if buffer.nbytes % buffer.group_bytes:
@@ -101,9 +107,13 @@ def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     )
 
 
-def key_plan(shape: Shape, rank: int, buffer: Buffer) -> KeyPlan:
-    """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer."""
+def key_plan(shape: Shape, rank: int, buffer: Buffer, absent: tuple[int, ...] = ()) -> KeyPlan:
+    """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer.
+
+    `absent`: of an all-reduce, workers that are not in the sum.
+    """
     hub, sizes = _packed(shape, buffer)
+    hub = hub._replace(absent=absent)
     write = all_reduce if buffer.codec is None else coded_all_reduce
     write = reduce_scatter if buffer.scattered else write
     compiled = compile_schedule(write(rank, hub), hub.world_size, rank)
@@ -174,6 +184,8 @@ class HubPlanner(Planner):
     ) -> None:
         super().__init__(members, rank, number, None, limit_bytes, lambda: None, lambda: False)
         self._shape = shape
+        # Of all-reduces with a deadline: by plan and deadline.
+        self._by_deadline: dict[tuple[str, Arithmetic, int, int], HubPlan] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> HubPlan:
         """A plan."""
@@ -243,6 +255,27 @@ class HubPlanner(Planner):
                 signature=signature, kind=kind, weights=weights, step=step, rule=rule, part=part
             ),
         )
+
+    def by_deadline(self, plan: HubPlan, deadline_us: int) -> HubPlan:
+        """The plan of an all-reduce that is made, so long after the first announcement, of those that are there."""
+        key = plan.terms, plan.arithmetic, plan.announcement.nbytes, deadline_us
+        if (known := self._by_deadline.get(key)) is not None:
+            return known
+        announcement = plan.announcement._replace(deadline_us=deadline_us)
+        keys = key_plan(self._shape, self._rank, announcement.buffer)
+        signature = signature_of(plan.operation, f"{plan.terms} deadline {deadline_us}", *plan.arithmetic)
+        made = replace(
+            plan,
+            command=self._command(keys.schedule, signature, plan.arithmetic),
+            peers=[self._members[peer] for peer in keys.peers],
+            schedule=keys.schedule,
+            sizes=keys.sizes,
+            announcement=announcement._replace(signature=signature),
+        )
+        if len(self._by_deadline) >= _BY_DEADLINE_MAX:
+            self._by_deadline.clear()
+        self._by_deadline[key] = made
+        return made
 
     def as_coded(self, plan: HubPlan, terms: CodedTerms) -> HubPlan:
         """The plan of one coded sum. Ranks that say different things of what the hub keeps are found."""
