@@ -5,6 +5,7 @@
     service.py   accepts ranks, and keeps the jobs
     job.py       one job: its cores, its memory, the ranks that are connected
     group.py     one group: follows what the workers announce
+    deadlines.py calls what is due
     core.py      one core: an endpoint with its thread, and a bound on memory
     core_group.py, memory.py    a core's end of a group; the memory of its keys
 

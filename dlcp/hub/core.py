@@ -41,6 +41,7 @@ class _Waiting:
 
     group: CoreGroup
     said: Announcement
+    absent: tuple[int, ...]
     nbytes: int
 
 
@@ -69,7 +70,7 @@ class Core:
         self._used_bytes = 0
         self._kept_bytes = 0
         self._held_bytes = 0
-        self._plans: OrderedDict[tuple[Shape, int, Buffer], KeyPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[Shape, int, Buffer, tuple[int, ...]], KeyPlan] = OrderedDict()
         self._plans_bytes = 0
         self.waiting_max = settings.max_messages_per_peer
         """How many announcements may wait, here and at a group for its other workers."""
@@ -90,20 +91,23 @@ class Core:
             self._peers.add(rank)
         self.endpoint.connect(rank, address, wait=False)
 
-    def start(self, group: CoreGroup, said: Announcement) -> None:
-        """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it, or too many wait."""
-        nbytes = core_bytes(group.shape, group.rack, said.buffer, self._plan(group, said).sizes)
+    def start(self, group: CoreGroup, said: Announcement, absent: tuple[int, ...] = ()) -> None:
+        """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it, or too many wait.
+
+        `absent`: workers that are not in the sum.
+        """
+        nbytes = core_bytes(group.shape, group.rack, said.buffer, self._plan(group, said, absent).sizes)
         if nbytes > self.memory_bytes:
             raise ValueError(f"{said.nbytes} bytes need {nbytes} at a core, which has {self.memory_bytes}")
         with self._lock:
             if len(self._waiting) >= self.waiting_max:
                 raise ValueError(f"{self.waiting_max} wait for memory already")
-            self._waiting.append(_Waiting(group, said, nbytes))
+            self._waiting.append(_Waiting(group, said, absent, nbytes))
         self._start_waiting()
 
-    def _plan(self, group: CoreGroup, said: Announcement) -> KeyPlan:
+    def _plan(self, group: CoreGroup, said: Announcement, absent: tuple[int, ...]) -> KeyPlan:
         """What this core does with such a buffer."""
-        key = group.shape, group.rank, said.buffer
+        key = group.shape, group.rank, said.buffer, absent
         with self._lock:
             if (plan := self._plans.get(key)) is not None:
                 self._plans.move_to_end(key)
@@ -132,12 +136,13 @@ class Core:
                 self._over(first.nbytes)
                 continue
             try:
-                plan = self._plan(first.group, first.said)
+                plan = self._plan(first.group, first.said, first.absent)
             except errors.DlcpError as error:
                 first.group.abort(str(error))
                 self._over(first.nbytes)
                 continue
-            if not first.group.run(first.said, plan, partial(self._over, first.nbytes)):
+            present = first.group.shape.workers - len(first.absent)
+            if not first.group.run(first.said, plan, partial(self._over, first.nbytes), present):
                 self._over(first.nbytes)
 
     def _next(self) -> _Waiting | None:

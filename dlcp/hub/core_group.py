@@ -68,8 +68,11 @@ class CoreGroup:
         """The core's."""
         return self.core.endpoint.runtime
 
-    def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None]) -> bool:
-        """Starts a collective; `when_over` is called once its memory is free. False: the group is closed or failed."""
+    def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None], present: int) -> bool:
+        """Starts a collective; `when_over` is called once its memory is free. False: the group is closed or failed.
+
+        `present`: how many workers are in the sum.
+        """
         with self._lock:
             if self._closed:
                 return False
@@ -81,7 +84,7 @@ class CoreGroup:
                 memory = Memory(plan.sizes)
             else:
                 self.core.keep(-memory.nbytes)
-            operation = self._start(said, plan, memory)
+            operation = self._start(said, plan, memory, present)
         except Exception as error:
             self._give_back(plan, memory)
             self.abort(f"{said.kind.name} of {said.nbytes} bytes: {error}")
@@ -96,9 +99,11 @@ class CoreGroup:
         self.core.endpoint.dispatcher.add(WatchedOperation(operation), over)
         return True
 
-    def _start(self, said: Announcement, plan: KeyPlan, memory: Memory) -> _native.Collective:
+    def _start(self, said: Announcement, plan: KeyPlan, memory: Memory, present: int) -> _native.Collective:
         """Starts it in native code. Raises ValueError: it cannot."""
         average_over, update, weights = said.average_over, None, None
+        if said.deadline_us and average_over:
+            average_over = present
         coded, residual = None, None
         if said.kind in (Kind.STEP, Kind.FETCH):
             weights = self._weights_of(said, plan)

@@ -9,10 +9,8 @@ import numpy as np
 from dlcp import _native
 from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.hub.coded import CodedTerms
+from dlcp.transport.hub.plan import KEY_ALIGNMENT_BYTES, OBJECT_BYTES
 from dlcp.transport.span import Span
-
-# What Python has of one beside its bytes.
-_OBJECT_BYTES = 1024
 
 
 class Memory:
@@ -23,11 +21,11 @@ class Memory:
         at = 0
         for size in sizes:
             places.append(at)
-            at += -(-size // 64) * 64
+            at += -(-size // KEY_ALIGNMENT_BYTES) * KEY_ALIGNMENT_BYTES
         self.sizes = sizes
-        self._array = np.empty(at + 64, np.uint8)
-        self.nbytes = self._array.nbytes + _OBJECT_BYTES
-        start = -(-self._array.ctypes.data // 64) * 64
+        self._array = np.empty(at + KEY_ALIGNMENT_BYTES, np.uint8)
+        self.nbytes = self._array.nbytes + OBJECT_BYTES
+        start = -(-self._array.ctypes.data // KEY_ALIGNMENT_BYTES) * KEY_ALIGNMENT_BYTES
         self.spans = [Span(start + place, size) for place, size in zip(places, sizes, strict=True)]
 
     def clear(self) -> None:
@@ -84,7 +82,7 @@ class Residual:
     def __init__(self, values: int) -> None:
         self.values = values
         self.arrays = [np.zeros(values, np.float32) for _ in range(2)]
-        self.nbytes = 8 * values + _OBJECT_BYTES
+        self.nbytes = 8 * values + OBJECT_BYTES
 
     def rules(self, terms: CodedTerms) -> _native.CodedRules:
         """Of a sum. Raises ValueError: a factor that is no number."""

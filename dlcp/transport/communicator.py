@@ -21,11 +21,13 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Unpack
 
+import numpy as np
+
 from dlcp import errors
-from dlcp.checks import refusal
+from dlcp.checks import number, refusal
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CollectiveKeywords, MessageKeywords
 from dlcp.transport.calls import check_span, sizes_of
-from dlcp.transport.element import DataType, Reduction
+from dlcp.transport.element import FLOATING, DataType, Reduction
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.lossy_reductions import LossyReductions
 from dlcp.transport.schedule.adders import Addition
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from dlcp.transport.hub.group import HubGroup
 
 __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
+
+
+DEADLINE_S_MIN, DEADLINE_S_MAX = 1e-6, 3600.0
+"""Of an all-reduce that may be made without late ranks, seconds."""
 
 
 class Communicator(LossyReductions):
@@ -58,6 +64,7 @@ class Communicator(LossyReductions):
         op: Reduction = Reduction.SUM,
         *,
         factor: float | None = None,
+        deadline_s: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
         **how: Unpack[CollectiveKeywords],
@@ -65,23 +72,32 @@ class Communicator(LossyReductions):
         """The reduction of all ranks' `data`, in place on each of them.
 
         `factor`: this rank's values are multiplied by it first, and then summed (PREMUL_SUM); only with SUM.
+        `deadline_s`: over one hub the sum, or mean, is made this long after the first rank's call, of the data of those
+        that have called; the same number on all ranks. What late ranks bring is thrown away, and they get the same
+        result. Work.contributors says whose data is in it. Elsewhere all ranks' is. None: everywhere all ranks'.
         """
         check_span("data", data)
         _check_factor(factor, op)
+        if deadline_s is not None:
+            _check_deadline(deadline_s, dtype, op)
+        work = None
         if algorithm is None and self.adders:
-            addition = Addition("all_reduce", data[1], dtype, op, agree, factor)
-            if (work := self._add(addition, None, data, how)) is not None:
-                return work
-        calls = self._calls
-        plan = self._plan(algorithm, agree, calls.all_reduce, data[1], dtype, op, factor is not None)
-        options = self._options(how)
-        if factor is not None:
-            self._check_open(plan.words, plan.operation)
-            scale(data, data, dtype, factor)
-        return self._start(plan, None, data, options)
+            addition = Addition("all_reduce", data[1], dtype, op, agree, factor, deadline_s=deadline_s)
+            work = self._add(addition, None, data, how)
+        if work is None:
+            calls = self._calls
+            plan = self._plan(algorithm, agree, calls.all_reduce, data[1], dtype, op, factor is not None)
+            options = self._options(how)
+            if factor is not None:
+                self._check_open(plan.words, plan.operation)
+                scale(data, data, dtype, factor)
+            work = self._start(plan, None, data, options)
+        if deadline_s is not None and work.marks is None:
+            work.marks = np.ones((self.size, 1), np.uint8)
+        return work
 
     def takes_coded(self, groups: int) -> bool:
-        """Whether a hub makes coded sums of so many groups, and keeps what their codes leave. The same on all ranks."""
+        """Whether coded sums of so many groups are for a hub, if it has room. The same on all ranks."""
         hub = self.hub_group
         return hub is not None and hub.takes_coded(groups)
 
@@ -294,6 +310,15 @@ class Communicator(LossyReductions):
         if source is not None:
             self._calls.check_other("source", source)
         return self._message("receive", data, source, tag, self._options(how))
+
+
+def _check_deadline(deadline_s: object, dtype: DataType, op: Reduction) -> None:
+    number("deadline_s", deadline_s, DEADLINE_S_MIN, DEADLINE_S_MAX, unit="seconds")
+    if op is not Reduction.SUM and (op is not Reduction.AVG or dtype not in FLOATING):
+        raise errors.ArgumentError(
+            f"deadline_s is {deadline_s!r} with {op} of {dtype.name}; accepted: with Reduction.SUM, or AVG of floating"
+            " point"
+        )
 
 
 def _check_factor(factor: object, op: Reduction) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlcp import errors
 from dlcp.checks import timeout
 from dlcp.transport.bounded import Outcome, outcome_of
@@ -48,6 +51,7 @@ class Work:
         "_starts",
         "_words",
         "label",
+        "marks",
         "numbered",
         "operation",
         "sequence",
@@ -85,6 +89,8 @@ class Work:
         """time.monotonic() at the start."""
         self.label = label
         """What the caller named it."""
+        self.marks: NDArray[np.uint8] | None = None
+        """Of an all_reduce with a deadline, once it is over: per rank in the group what is not 0 if its data is in."""
 
     def __repr__(self) -> str:
         state = "under way" if not self.done() else "over" if self._peek() is None else "failed"
@@ -163,6 +169,20 @@ class Work:
             return 0, 0
         result = self._ended()
         return result.sent_bytes, result.received_bytes
+
+    @property
+    def contributors(self) -> tuple[int, ...]:
+        """After an all_reduce with `deadline_s`: ranks in the group whose data it has, the same on all of them.
+
+        Raises DlcpError: it is not over, failed, or was none.
+        """
+        if self.marks is None:
+            raise errors.DlcpError(
+                f"{self.words} has no contributors; an all_reduce with deadline_s has some"
+            )
+        if self._collective is not None and self._ended().error is not None:
+            raise errors.DlcpError(f"{self.words} has failed, so nobody has contributed")
+        return tuple(np.flatnonzero(self.marks.any(axis=1)).tolist())
 
     @property
     def outcome(self) -> Outcome:

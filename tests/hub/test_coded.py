@@ -59,7 +59,7 @@ def kept_at(hub: HubService, kept: KeptAtHub) -> float:
 def buffers_at(hub: HubService) -> set[Any]:
     """The codecs of what the cores have planned; None: of sums that are not coded."""
     (job,) = hub._jobs.values()
-    return {buffer.codec for core in job.cores for _, _, buffer in core._plans}
+    return {buffer.codec for core in job.cores for _, _, buffer, _ in core._plans}
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -249,12 +249,73 @@ def test_what_a_hub_has_no_memory_to_keep_is_refused_by_name() -> None:
             codes = coded(contribution(group.rank, 0, 2 * KEY_GROUPS), "int4")
             summed(group, codes, "int4", kept=KeptAtHub())
             with pytest.raises(
-                HubError, match="beside what the hub keeps needs .* bytes at a core of the hub"
+                HubError, match="with what its code leaves needs .* bytes at a core of the hub"
             ):
                 summed(group, codes, "int4", kept=KeptAtHub())
             summed(group, codes, "int4")
 
         world.each(world.open(), work)
+
+
+def test_a_core_keeps_rows_to_its_last_byte_and_ranks_make_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of three rows two have room; once the first is let go, the third has it, before the hub hears of its sum."""
+    numel = 2 * KEY_GROUPS * GROUP_VALUES
+    row = 8 * numel + 1024
+    needed = 3 * 2 * KEY_GROUPS * CODECS["int4"].group_bytes
+    with service(cores=1, job_memory_bytes=2 * row + needed) as hub, ranks_of(hub, 2) as world:
+        groups, kept = world.open(), [[KeptAtHub() for _ in range(3)] for _ in range(2)]
+
+        def keep(group: Communicator, index: int) -> bool:
+            assert group.hub_group is not None
+            return group.hub_group.keep(kept[group.rank][index], "int4", 2 * KEY_GROUPS)
+
+        def add(group: Communicator, *rows: int) -> list[bytes]:
+            codes = coded(contribution(group.rank, 0, 2 * KEY_GROUPS), "int4")
+            return [summed(group, codes, "int4", kept=kept[group.rank][index]).tobytes() for index in rows]
+
+        def forget(group: Communicator) -> None:
+            assert group.hub_group is not None
+            group.hub_group.forget(kept[group.rank][0])
+
+        for _ in range(2):
+            for index in range(3):
+                assert world.each(groups, lambda group, at=index: keep(group, at)) == [index < 2] * 2
+        said = [each.getMessage() for each in caplog.records if "has no room" in each.getMessage()]
+        figures = f"needs {3 * row + needed} bytes at a core of the hub, {3 * row} of them for what it keeps"
+        assert len(said) == 1
+        assert said[0].startswith("rank 0, group")
+        assert f"{figures}, and it has {2 * row + needed} for this job" in said[0]
+        first, second = world.each(groups, lambda group: add(group, 0, 1))[0]
+        assert first == second
+        (core,) = core_groups(hub)
+        assert core.core._held_bytes == 2 * row
+        world.each(groups, forget)
+        assert world.each(groups, lambda group: keep(group, 2)) == [True] * 2
+        assert world.each(groups, lambda group: add(group, 2))[0] == [first]
+        assert list(core._residuals) == [kept[0][1].number, kept[0][2].number]
+
+
+def test_a_sum_that_no_core_has_memory_for_is_made_by_ranks(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        service(cores=1, job_memory_bytes=MIB) as hub,
+        ranks_of(hub, 2) as over_hub,
+        World(2) as direct,
+    ):
+
+        def work(group: Communicator) -> list[bytes]:
+            values = [contribution(group.rank, 0, count) for count in (16 * KEY_GROUPS, 8)]
+            return [summed(group, coded(each, "int8"), "int8").tobytes() for each in values]
+
+        found = over_hub.each(over_hub.open(), work)
+        assert found == direct.each(direct.open(), work)
+        (job,) = hub._jobs.values()
+        small = 8 * CODECS["int8"].group_bytes
+        assert {buffer.nbytes for core in job.cores for _, _, buffer, _ in core._plans} == {small}
+        large = 16 * KEY_GROUPS * CODECS["int8"].group_bytes
+        needed = f"coded_all_reduce of {large} bytes needs {3 * large} bytes at a core of the hub, 0 of them"
+        assert caplog.text.count(needed) == 1
 
 
 def test_memory_that_cannot_be_cut_into_keys_is_refused() -> None:

@@ -28,7 +28,7 @@ def scattered(
 def planned(hub: HubService) -> int:
     """How many kinds of reduce-scatters the cores have planned."""
     (job,) = hub._jobs.values()
-    return sum(buffer.scattered for _, _, buffer in job.cores[0]._plans)
+    return sum(buffer.scattered for _, _, buffer, _ in job.cores[0]._plans)
 
 
 @pytest.mark.parametrize("size", [2, 3])

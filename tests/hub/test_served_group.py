@@ -25,7 +25,7 @@ def test_announcements_are_acted_on_as_sent(monkeypatch: pytest.MonkeyPatch, pos
     def start_message(*arguments: Any) -> Any:
         if (number := next(arrived, None)) is not None:
             arguments[-1][0] = number
-        return SimpleNamespace(result=SimpleNamespace(error=None), over=number is not None)
+        return SimpleNamespace(result=SimpleNamespace(error=None, peer=0), over=number is not None)
 
     def add(watched: Any, heard: Callable[[object], None]) -> None:
         if busy and watched.over:
@@ -37,7 +37,7 @@ def test_announcements_are_acted_on_as_sent(monkeypatch: pytest.MonkeyPatch, pos
     monkeypatch.setattr(served, "WatchedOperation", lambda operation: operation)
     monkeypatch.setattr(served, "Span", SimpleNamespace(of=lambda content: content))
     monkeypatch.setattr(served, "Announcement", SimpleNamespace(read=lambda said: said[0]))
-    monkeypatch.setattr(ServedGroup, "_start", lambda _, number: acted.append(number))
+    monkeypatch.setattr(ServedGroup, "_take", lambda _, number, worker: acted.append(number))
     group = object.__new__(ServedGroup)
     group.__dict__ |= {"number": 1, "_lock": threading.Lock(), "_posted": deque(), "_busy": False}
     core = SimpleNamespace(endpoint=SimpleNamespace(dispatcher=SimpleNamespace(add=add)))

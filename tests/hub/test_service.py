@@ -39,7 +39,7 @@ from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.hub.control import Control
 from dlcp.transport.hub.group import HubGroup
-from dlcp.transport.hub.plan import HubPlan, HubPlanner
+from dlcp.transport.hub.plan import HubPlan
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.job import Job
 from dlcp.transport.rank_card import RankCard
@@ -569,21 +569,21 @@ def test_strangers_cause_few_lines_in_the_log(
     assert caplog.text.count("a stranger says") == 3
 
 
-def test_a_buffer_beyond_a_cores_memory_is_refused_and_the_group_goes_on() -> None:
+def test_ranks_add_a_buffer_that_no_core_has_memory_for(caplog: pytest.LogCaptureFixture) -> None:
     with service(job_memory_bytes=MIB) as hub, ranks_of(hub, 2) as world:
 
         def work(group: Communicator) -> None:
-            large = np.ones(MIB, np.float32)
-            with pytest.raises(
-                HubError, match="needs .* bytes at a core of the hub, which has 524288 for this job"
-            ):
-                group.all_reduce(Span.of(large), DataType.f32)
-            assert (large == 1).all()
-            small = np.ones(10_000, np.float32)
-            reduced(group, small, DataType.f32, Reduction.SUM)
-            assert (small == 2).all()
+            for numel in (MIB, 10_000, MIB):
+                values = np.ones(numel, np.float32)
+                reduced(group, values, DataType.f32, Reduction.SUM)
+                assert (values == 2).all()
 
         world.each(world.open(), work)
+        (job,) = hub._jobs.values()
+        assert {buffer.nbytes for core in job.cores for _, _, buffer, _ in core._plans} == {40_000}
+    # Of each core's keys, half of the buffer, two contributions.
+    said = f"all_reduce of {4 * MIB} bytes needs {4 * MIB} bytes at a core of the hub, 0 of them"
+    assert caplog.text.count(said) == 1
 
 
 def test_memory_that_the_host_has_not_fails_the_group_and_no_later_one(
@@ -609,7 +609,7 @@ def test_memory_that_the_host_has_not_fails_the_group_and_no_later_one(
 
 def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks ask for no more than the core has; these do not look."""
-    monkeypatch.setattr(HubPlanner, "check_memory", lambda *_: None)
+    monkeypatch.setattr(HubGroup, "_shortage", lambda *_: None)
     with service(job_memory_bytes=2 * MIB) as hub, ranks_of(hub, 2) as world:
         groups = world.open()
 
@@ -628,7 +628,10 @@ def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pyt
 
 
 def test_weights_and_sums_share_a_cores_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2 MiB weights have more than one: a sum that needs another is refused, here and by a core that is asked."""
+    """Of 2 MiB weights have more than one: ranks make a sum that needs another, and a core that is asked refuses.
+
+    One with a number, which ranks may start before the weights are there or after, is refused here.
+    """
     with service(cores=1, job_memory_bytes=2 * MIB) as hub, ranks_of(hub, 2) as world:
         groups = world.open()
         weights, sums = MIB // 4 * 5 // 8, MIB // 4 * 7 // 16
@@ -639,22 +642,24 @@ def test_weights_and_sums_share_a_cores_memory(monkeypatch: pytest.MonkeyPatch) 
             group.hub_group.load(0, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
             group.hub_group.load(1, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
 
-        def add(group: Communicator) -> None:
-            reduced(group, np.ones(sums, np.float32), DataType.f32, Reduction.SUM)
+        def add(group: Communicator, **how: Any) -> None:
+            values = np.ones(sums, np.float32)
+            reduced(group, values, DataType.f32, Reduction.SUM, **how)
+            assert (values == 2).all()
 
         def refused(group: Communicator) -> None:
-            with pytest.raises(
-                HubError, match="beside what the hub keeps needs .* bytes at a core of the hub"
-            ):
-                add(group)
+            number = group.reserve(1)
+            with pytest.raises(HubError, match="needs .* bytes at a core of the hub, .* of them for what it"):
+                add(group, sequence=number)
 
         def fails(group: Communicator) -> None:
             with pytest.raises(CollectiveError, match="the hub's core"):
                 add(group)
 
         world.each(groups, load)
+        world.each(groups, add)
         world.each(groups, refused)
-        monkeypatch.setattr(HubPlanner, "check_memory", lambda *_: None)
+        monkeypatch.setattr(HubGroup, "_shortage", lambda *_: None)
         world.each(groups, fails)
 
 

@@ -89,8 +89,9 @@ def reduce_all() -> list[Any]:
     tensor = (torch.arange(1000) % 7 + rank).to(torch.bfloat16)
     dist.all_reduce(tensor)
     found.append(tensor.float().numpy().tobytes())
-    with pytest.raises(dist.DistBackendError, match="bytes at a core of the hub"):
-        dist.all_reduce(torch.zeros(32 * MIB))
+    # No core has memory for it, so ranks add it.
+    dist.all_reduce(large := torch.ones(32 * MIB))
+    assert (large == 2).all()
     return found
 
 

@@ -9,9 +9,9 @@ that divides by running means, such as Adam, to a worse place, from which it is 
 
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
-Exchange: coded all-reduce, over a hub if there is one (its cores are the owners: hub_memory.py) and no budget; or
-reduce-scatter, whose result is not coded. Small parameters, those of one dimension, and types that are not coded travel
-exactly.
+Exchange: coded all-reduce, without a budget over a hub if there is one with room (its cores are the owners:
+hub_memory.py); or reduce-scatter, whose result is not coded. Small parameters, those of one dimension, and types that
+are not coded travel exactly.
 """
 
 from __future__ import annotations
@@ -150,24 +150,22 @@ class CodedPipeline:
         with state.lock:
             coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
             unused = buffer.call.unused
+            at_hub = self._at_hub(buffer, plan, codec)
             sender = self.residual.open(
                 FROM_SENDER, buffer.key, plan.stream, device=coder.device, unused=unused
             )
-            owner = values = at_hub = None
+            owner = values = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
                 values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned)
                 summed = torch.empty(0, dtype=torch.uint8)
             else:
                 summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
-                average = buffer.call.average
-                key = buffer.key, average
-                unit = buffer.group.size() if average else 1
-                if (hub := self._hub_of(buffer, plan)) is not None:
-                    self.residual.has_owners = False
-                    at_hub = self._hub.open(key, plan.stream, hub, self.residual.scale)
-                else:
-                    owner = self.residual.open(FROM_OWNER, key, own_stream, unit, unused=unused)
+                if at_hub is None:
+                    unit = buffer.group.size() if buffer.call.average else 1
+                    owner = self.residual.open(
+                        FROM_OWNER, _owner_key(buffer), own_stream, unit, unused=unused
+                    )
             opened = coder.output(state, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:
@@ -200,8 +198,21 @@ class CodedPipeline:
         groups = buffer.values.numel() // GROUP_VALUES
         return not self._options.may_lose and _numbering(buffer).takes_coded(groups)
 
+    def _at_hub(
+        self, buffer: GradientBuffer, plan: CodePlan, codec: CodecTraits
+    ) -> tuple[KeptAtHub, float] | None:
+        """What a hub keeps for the buffer, and its factor; None: ranks make the sum. The same on all ranks."""
+        if buffer.scattered or (hub := self._hub_of(buffer, plan)) is None:
+            return None
+        sums, key = (codec.name, plan.groups), _owner_key(buffer)
+        scale, number = self.residual.scale, buffer.call.sequence
+        found = self._hub.open(key, plan.stream, hub, sums, scale, number)
+        if found is not None:
+            self.residual.close_owner(key)
+        return found
+
     def _hub_of(self, buffer: GradientBuffer, plan: CodePlan) -> HubGroup | None:
-        """The group with a hub that makes the buffer's coded sum; None: the ranks make it. The same on all ranks."""
+        """The group with a hub that the buffer's coded sum is for; None: the ranks make it. The same on all ranks."""
         communicator = _numbering(buffer)
         takes = not self._options.may_lose and communicator.takes_coded(plan.groups)
         return communicator.hub_group if takes else None
@@ -344,6 +355,11 @@ def _spans(prepared: CodedBuffer, memory: torch.Tensor) -> list[Span]:
     """Each rank's part of coded memory."""
     unit, whole = prepared.codec.group_bytes, span(memory)
     return [whole.part(begin * unit, (end - begin) * unit) for begin, end in prepared.plan.parts]
+
+
+def _owner_key(buffer: GradientBuffer) -> Hashable:
+    """Of what the sums' owner keeps: sums and means are in different units."""
+    return buffer.key, buffer.call.average
 
 
 def _numbering(buffer: GradientBuffer) -> Communicator:

@@ -1,6 +1,7 @@
 """The recipe "exact": every bit of a gradient arrives, by the group's own choice of algorithm.
 
-Memory, selector, codec: none. Exchange: all-reduce or reduce-scatter.
+Memory, selector, codec: none. Exchange: all-reduce or reduce-scatter. Over one hub an all-reduce with `deadline_s` is
+the sum, or the mean, of the ranks that were in time; what a late one brings is lost, and counted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class ExactPipeline:
         prepared = self._prepare(buffer)
         memory, output = span(prepared.memory), span(prepared.output)
         dtype = DATA_TYPES[prepared.memory.dtype]
-        work = start_sum(self._state, buffer, output, memory, dtype, prepared)
+        deadline_s = self._state.options.deadline_s
+        work = start_sum(self._state, buffer, output, memory, dtype, prepared, deadline_s=deadline_s)
         return PendingBuffer(prepared, [work], lambda: self._finish(buffer, prepared, work))
 
     def _prepare(self, buffer: GradientBuffer) -> PreparedBuffer:
@@ -56,7 +58,8 @@ class ExactPipeline:
         return PreparedBuffer.of(buffer, memory, opened)
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer, work: Work) -> float | None:
-        account_exact(self._state, buffer, prepared.name, [work])
+        is_late = None if work.marks is None else buffer.rank not in work.contributors
+        account_exact(self._state, buffer, prepared.name, [work], is_late)
         with torch.no_grad():
             return self._state.note_result(prepared, buffer.group)
 

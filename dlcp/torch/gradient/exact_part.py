@@ -92,28 +92,40 @@ def start_sum(
     dtype: DataType,
     keep: object,
     place: int = 0,
+    deadline_s: float | None = None,
 ) -> Work:
     """Starts a sum or mean of which every bit arrives, as collective number `place` of the buffer's.
 
-    As Communicator.reduce_scatter if the buffer is scattered; else an all-reduce of `output`, in place.
+    As Communicator.reduce_scatter if the buffer is scattered, of all ranks; else an all-reduce of `output`, in place.
     """
     name = "reduce_scatter" if buffer.scattered else "all_reduce"
     with state.starting(buffer, name, keep, place) as (communicator, how):
         if buffer.scattered:
             return communicator.reduce_scatter(output, inputs, dtype, buffer.op, **how)
-        return communicator.all_reduce(output, dtype, buffer.op, **how)
+        return communicator.all_reduce(output, dtype, buffer.op, deadline_s=deadline_s, **how)
 
 
-def account_exact(state: GradientState, buffer: GradientBuffer, name: str, works: Sequence[Work]) -> None:
-    """Enters in the ledger collectives that lose nothing."""
+def account_exact(
+    state: GradientState,
+    buffer: GradientBuffer,
+    name: str,
+    works: Sequence[Work],
+    is_late: bool | None = None,
+) -> None:
+    """Enters in the ledger collectives that lose nothing.
+
+    `is_late`: whether they were made at a deadline without this rank, of which all is lost; None: they have none.
+    """
     moved = [work.moved_bytes for work in works]
     sent_bytes, received_bytes = (sum(each[i] for each in moved) for i in (0, 1))
+    budget_bytes = 0 if is_late is None else sent_bytes
     state.ledger.enter(
         name,
         Outcome((), (), sent_bytes, received_bytes, 0),
-        critical_bytes=sent_bytes,
-        budget_bytes=0,
+        critical_bytes=sent_bytes - budget_bytes,
+        budget_bytes=budget_bytes,
         block_bytes=block_bytes(buffer, 1),
+        late_bytes=sent_bytes if is_late else 0,
     )
 
 

@@ -130,6 +130,12 @@ class FeedbackMemory:
                 values.zero_()
         return stream
 
+    def close_owner(self, key: Hashable) -> None:
+        """A hub owns the buffer's sums from now on: what this rank kept of them is its sender's. Before that opens."""
+        self.has_owners = False
+        if (FROM_OWNER, key) in self._streams:
+            self._release(FROM_OWNER, key)
+
     def discard(self, names: Collection[str]) -> None:
         """The optimizer does not get what came of these parameters: for them the step never was. Before its end."""
         for stream in self._streams.values():

@@ -113,11 +113,12 @@ class Ledger:
         budget_bytes: int,
         block_bytes: int,
         contributed_bytes: int | None = None,
+        late_bytes: int = 0,
     ) -> None:
         """A buffer of the step under way is over; one of a name that was there already adds up with it.
 
         `block_bytes`: of messages to the others, the least if they differ. `contributed_bytes`: None: all that was
-        sent.
+        sent. `late_bytes`: of it, what came when the sum had been made, and was abandoned beside what the outcome says.
         """
         packets = sum(
             -(-nbytes // max(1, block_bytes)) for nbytes in (outcome.sent_bytes, outcome.retransmitted_bytes)
@@ -130,7 +131,7 @@ class Ledger:
             received_bytes=outcome.received_bytes,
             critical_bytes=critical_bytes,
             budget_bytes=budget_bytes,
-            abandoned_bytes=outcome.abandoned_bytes,
+            abandoned_bytes=outcome.abandoned_bytes + late_bytes,
             missing_bytes=sum(each.nbytes for each in outcome.missing),
         )
         with self._lock:

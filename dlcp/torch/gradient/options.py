@@ -106,7 +106,8 @@ class GradientOptions:
     the sums of one that overtake the contributions to others only hold those up: DDP's steps over a bad network took
     427 ms in place of 311 (bench gradient_lab)."""
     deadline_s: float | None = None
-    """A message ends so long after its first packet whatever the budget, when its critical blocks are there."""
+    """A message ends so long after its first packet whatever the budget, when its critical blocks are there. Of
+    "exact", over one hub: a buffer is summed so long after the first rank started it, without ranks that are late."""
     patience_s: PatienceRule = None
     """A message that takes longer than this has met a network short of capacity: its blocks that have not left yet, the
     least important, are abandoned unsent, as far as the budget goes. "auto": 1.5 times what the fastest messages of all

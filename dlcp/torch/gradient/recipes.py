@@ -65,7 +65,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             AutoPipeline,
             frozenset(_ANY | {"small_numel"}),
         ),
-        "exact": Recipe("every bit arrives", ExactPipeline, frozenset(_ANY)),
+        "exact": Recipe("every bit arrives", ExactPipeline, frozenset(_ANY | {"deadline_s"})),
         "dlcp": Recipe(
             "the least important blocks may be lost, within a budget",
             BoundedPipeline,

@@ -7,12 +7,13 @@
     type, reduction       u8 u8   as native code numbers them
     kind                  u8      see Kind
     traffic class         u8      of the replies
-    weights               u32     which weights of the group: load, step, fetch
+    weights               u32     which weights of the group: load, step, fetch; what coded sums left: forget
     step                  u64     of the optimizer, the first being 1: step
     rule                  44      rule.py: load, step; coded.py: coded
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
-    forgotten             u32     what coded sums left under this number the hub may let go of; 0: nothing
     reserved              3       0
+    deadline              u32     of an all-reduce: microseconds after the first announcement, when it is made of the
+                                  workers that have announced it; 0: of all
 
 Numbers are little-endian.
 """
@@ -30,7 +31,7 @@ from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
 from dlcp.transport.hub.rule import Rule
 
-_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sBI3x")
+_LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB3xI")
 NBYTES = _LAYOUT.size
 """Of one announcement."""
 _TYPES = tuple(_native.DataType)
@@ -53,6 +54,8 @@ class Kind(IntEnum):
     """Its sum comes back, coded; bytes are those of the codes."""
     REDUCE_SCATTER = 6
     """Each worker gets its part of the reduction; bytes are those of all parts."""
+    FORGET = 7
+    """No collective: what coded sums left under a number is not needed any more. Number and bytes are 0."""
 
 
 class Announcement(NamedTuple):
@@ -71,13 +74,19 @@ class Announcement(NamedTuple):
     rule: Rule | None = None
     part: int = 0
     coded: CodedTerms | None = None
-    forgotten: int = 0
+    deadline_us: int = 0
+
+    @classmethod
+    def to_forget(cls, number: int) -> Self:
+        """One that has the hub let go of what it keeps under a number."""
+        type_, op = _native.DataType.f32, _native.ReduceOp.sum
+        return cls(0, 0, 0, 0, TRAFFIC_CLASS_MAX, type_, op, Kind.FORGET, number)
 
     @property
     def buffer(self) -> Buffer:
         """What is reduced."""
         codec = None if self.coded is None else self.coded.codec
-        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER)
+        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER, self.deadline_us > 0)
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -94,7 +103,7 @@ class Announcement(NamedTuple):
             self.step,
             _NO_RULE if (terms := self.coded or self.rule) is None else terms.pack(),
             self.part,
-            self.forgotten,
+            self.deadline_us,
         )
 
     @classmethod
@@ -114,10 +123,10 @@ class Announcement(NamedTuple):
             step,
             rule,
             part,
-            *rest,
+            deadline_us,
         ) = fields
         known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
-        if not known or not nbytes or class_ > TRAFFIC_CLASS_MAX:
+        if not known or bool(nbytes) == (kind == Kind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
         is_coded = kind == Kind.CODED
         said = cls(
@@ -134,8 +143,10 @@ class Announcement(NamedTuple):
             None if is_coded else Rule.read(rule),
             part,
             CodedTerms.read(rule) if is_coded else None,
-            *rest,
+            deadline_us,
         )
+        if deadline_us and said.kind is not Kind.ALL_REDUCE:
+            raise ValueError(f"{said.kind.name} with a deadline")
         if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")
         return said

@@ -18,6 +18,8 @@ class Buffer(NamedTuple):
     """Of coded values; None: elements of the type."""
     scattered: bool = False
     """Each worker gets an equal part of the sum, in the order of ranks; False: all of it."""
+    signed: bool = False
+    """Behind it is a key of one element per worker, where each leaves a mark: of a sum that not all may be in."""
 
     @property
     def group_bytes(self) -> int:

@@ -60,19 +60,18 @@ class KeptAtHub:
         self.number = 0
         """At the hub; 0: nothing is there yet."""
         self.place = 0
-        """The group with that hub; 0: none. Of another group nothing counts."""
+        """The group with the hub that has the memory for it; 0: none. Of another group nothing counts."""
         self.before = 0
         """As in CodedTerms."""
         self._after = 0
 
-    def number_at(self, place: int, sequence: int) -> int:
-        """The number that the next sum of the group `place` has, or gets."""
-        return self.number if self.place == place else sequence % NUMBERS + 1
+    def move_to(self, place: int) -> None:
+        """A hub has the memory from now on, and nothing in it; 0: none has."""
+        self.number, self.place, self.before, self._after = 0, place, 0, 0
 
-    def terms(self, codec: _native.Codec, place: int, sequence: int, factor: float) -> CodedTerms:
-        """Of the sum with this number among the collectives of the group `place`, which is the same on all workers."""
-        if self.place != place:
-            self.number, self.place, self.before = self.number_at(place, sequence), place, 0
+    def terms(self, codec: _native.Codec, sequence: int, factor: float) -> CodedTerms:
+        """Of the sum with this number among the group's collectives, which is the same on all workers."""
+        self.number = self.number or sequence % NUMBERS + 1
         terms = CodedTerms(codec, self.number, self.before, factor)
         self._after = terms.after
         return terms

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -19,20 +19,15 @@ from dlcp import _native, errors
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords
 from dlcp.transport.calls import Calls, sizes_of
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
-from dlcp.transport.element import DataType, Reduction
-from dlcp.transport.hub.announcement import Kind
+from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
+from dlcp.transport.hub.announcement import Announcement, Kind
 from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.client import Opened
 from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
-from dlcp.transport.hub.plan import (
-    HubPlan,
-    HubPlanner,
-    core_bytes_max,
-    core_loads,
-    kept_loads,
-)
+from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, residual_loads, weight_loads
 from dlcp.transport.hub.rule import Rule
 from dlcp.transport.local_memory import scale, temporary
+from dlcp.transport.logger import RankLogger
 from dlcp.transport.membership import Membership
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span, overlap_of
@@ -47,16 +42,19 @@ if TYPE_CHECKING:
 ANNOUNCEMENT_TAG = 0
 # Announcements leave before all data: contributions that a core does not expect yet are kept as copies.
 _ANNOUNCING = CallOptions(traffic_class=TRAFFIC_CLASS_MAX)
+# Of a mark each byte, so that no type of elements takes it for 0: f16 for 2.1, f64 for 32.5.
+_MARK = 0x40
 
 
-class _Weights(NamedTuple):
-    """Weights at the hub."""
+class _Held(NamedTuple):
+    """What stays at the hub: weights, or what a row of coded sums leaves."""
 
-    states: int
     loads: list[int]
-    """Bytes of weights and states at each core."""
+    """Bytes of it at each core."""
     needed: int
-    """Bytes that a collective of their size needs at a core."""
+    """Bytes that a collective with it needs at a core beside them."""
+    states: int = 0
+    """Arrays of an optimizer's state, of weights."""
 
 
 class HubGroup(Membership):
@@ -67,9 +65,7 @@ class HubGroup(Membership):
         members = (*workers, *(core.rank for core in opened.cores))
         name = f"{beside.name}.hub"
         rank = beside.rank
-        planner = HubPlanner(
-            members, rank, opened.number, MAX_MESSAGE_BYTES, opened.shape, opened.memory_bytes
-        )
+        planner = HubPlanner(members, rank, opened.number, MAX_MESSAGE_BYTES, opened.shape)
         super().__init__(
             job,
             name,
@@ -82,50 +78,62 @@ class HubGroup(Membership):
         )
         self._hub_planner = planner
         self._shape = opened.shape
-        self._kept: dict[int, _Weights] = {}
-        # Per number of what is kept of coded sums the bytes of it at each core; and numbers to let go: those that all
-        # ranks let go at the same place, and those of which each rank learns when it does.
-        self._residuals: dict[int, list[int]] = {}
+        self._memory_bytes = opened.memory_bytes
+        # Weights by number, and rows of coded sums: all ranks have the same ones at each place in their calls.
+        self._kept: dict[int, _Held] = {}
+        self._residuals: dict[KeptAtHub, _Held] = {}
+        self._held_bytes = 0
+        # Numbers of rows that the hub does not know yet to be over.
         self._forgotten: deque[int] = deque()
-        self._abandoned: deque[int] = deque()
+        # Collectives of which the log has said that there is no room.
+        self._short: set[str] = set()
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
         rack = opened.shape.racks[rank]
         first = len(workers)
         self._listeners = [first + core for core in opened.listeners[rack]]
+        self._is_one_hub = len(opened.listeners) == len(self._listeners) == 1
         cores = opened.cores[rack * opened.shape.cores : (rack + 1) * opened.shape.cores]
         job.connect([core.rank for core in cores])
 
     def takes(self, addition: Addition) -> bool:
-        """As Adder.takes: all-reduces of hub_bytes_min and more; such reduce-scatters of equal parts that have room.
+        """As Adder.takes: all-reduces, and reduce-scatters of equal parts, of hub_bytes_min and more that have room.
 
-        In one rack also coded all-reduces of which no rank keeps what codes leave: the hub does, as `coded.kept` says.
+        In one rack also coded all-reduces of which no rank keeps what codes leave. Those of which the hub keeps it have
+        room since `keep` gave it to them.
         """
-        nbytes = addition.nbytes
+        nbytes, coded = addition.nbytes, addition.coded
+        scattered = addition.collective == "reduce_scatter"
+        codec, unit_bytes = None, ELEMENT_BYTES[addition.dtype] * (self._shape.workers if scattered else 1)
         if addition.collective == "coded_all_reduce":
-            coded = addition.coded
             assert coded is not None
-            return coded.before is None and self.takes_coded(nbytes // codec_traits(coded.codec).group_bytes)
-        if nbytes < self.job.settings.hub_bytes_min:
+            traits = codec_traits(coded.codec)
+            codec, unit_bytes = traits.codec, traits.group_bytes
+            is_its = coded.before is None and self.takes_coded(nbytes // unit_bytes)
+        else:
+            is_its = addition.collective == "all_reduce" or (scattered and addition.even)
+            is_its = is_its and nbytes >= max(1, self.job.settings.hub_bytes_min)
+        if not is_its or nbytes % unit_bytes:
             return False
-        if addition.collective == "reduce_scatter":
-            buffer = Buffer(nbytes, addition.dtype, scattered=True)
-            return (
-                nbytes > 0
-                and addition.even
-                and self._hub_planner.has_room(core_bytes_max(self._shape, buffer))
-            )
-        return addition.collective == "all_reduce"
+        if coded is not None and coded.kept is not None:
+            return True
+        # Ranks may start numbered calls before or after something else that changes what is kept.
+        held_bytes = 0 if addition.numbered else self._held_bytes
+        signed = addition.deadline_s is not None and self._is_one_hub
+        needed = core_bytes_max(self._shape, Buffer(nbytes, addition.dtype, codec, scattered, signed))
+        return self._has_room(
+            addition.collective, f"{addition.collective} of {nbytes} bytes", held_bytes, needed
+        )
 
     def takes_coded(self, groups: int) -> bool:
-        """Whether coded sums of so many groups of float32 values go over the hub. The same on all ranks."""
+        """Whether coded sums of so many groups of float32 values are for the hub. The same on all ranks."""
         nbytes = groups * GROUP_VALUES * 4
         return max(self._shape.racks) == 0 and nbytes >= max(1, self.job.settings.hub_bytes_min)
 
     def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
-        """As Adder.start. Raises HubError: the hub has no memory for it."""
-        _, _, dtype, op, agree, factor, coded, *_ = addition
+        """As Adder.start. Raises HubError: the hub has no memory for a numbered call beside what it keeps."""
+        _, _, dtype, op, agree, factor, coded, *_, deadline_s = addition
         if coded is not None:
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
@@ -134,7 +142,7 @@ class HubGroup(Membership):
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
             return self.reduce_scatter(outputs[0], inputs, dtype, op, factor, agree, how)
-        return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how)
+        return self.all_reduce(cast("Span", outputs), dtype, op, factor, agree, how, deadline_s)
 
     def all_reduce(
         self,
@@ -144,17 +152,30 @@ class HubGroup(Membership):
         factor: float | None,
         agree: str,
         how: CollectiveKeywords,
+        deadline_s: float | None = None,
     ) -> Work:
-        """As Communicator.all_reduce, under the communicator's next number if `how` brings none. Raises as `start`."""
+        """As Communicator.all_reduce, under the communicator's next number if `how` brings none. Raises as `start`.
+
+        Several hubs would not be late alike: over them a sum has all ranks' data.
+        """
         plan = self._plan(None, agree, self._calls.all_reduce, data[1], dtype, op, factor is not None)
         assert isinstance(plan, HubPlan)
+        if deadline_s is not None and self._is_one_hub:
+            plan = self._hub_planner.by_deadline(plan, max(1, round(deadline_s * 1e6)))
         options = self._options(dict(how))
         self._check_open(plan.words, plan.operation)
-        if self._kept or self._residuals:
-            self._check_beside(plan.words, Buffer(data[1], plan.type))
+        self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, plan.announcement.buffer))
         if factor is not None:
             scale(data, data, dtype, factor)
-        return self._begin(plan, None, data, options)
+        if not plan.announcement.deadline_us:
+            return self._begin(plan, None, data, options)
+        # Where this rank leaves its mark others have zeros: a sum brings it back as it was, and a mean not as 0.
+        marks = np.zeros((self._shape.workers, ELEMENT_BYTES[dtype]), np.uint8)
+        marks[self.rank] = _MARK
+        outputs = [*even_parts(data, len(plan.sizes) - 1, dtype), Span.of(marks)]
+        work = self._begin(plan, None, outputs, options._replace(keep=(options.keep, marks)))
+        work.marks = marks
+        return work
 
     def reduce_scatter(
         self,
@@ -166,13 +187,12 @@ class HubGroup(Membership):
         agree: str,
         how: CollectiveKeywords,
     ) -> Work:
-        """As Communicator.reduce_scatter, of equal parts. Raises HubError: the hub has no memory for it."""
+        """As Communicator.reduce_scatter, of equal parts. Raises as `start`."""
         call, sizes = self._calls.reduce_scatter, sizes_of(parts)
         plan = self._plan(None, agree, call, sizes, output[1], dtype, op, factor is not None)
         assert isinstance(plan, HubPlan)
         self._check_open(plan.words, plan.operation)
-        if self._kept or self._residuals:
-            self._check_beside(plan.words, Buffer(sum(sizes), plan.type, scattered=True))
+        self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, plan.announcement.buffer))
         if factor is not None:
             given, parts = parts, [temporary(size, how) for size in sizes]
             for scaled, part in zip(parts, given, strict=True):
@@ -194,7 +214,8 @@ class HubGroup(Membership):
     ) -> Work:
         """As Communicator.coded_all_reduce, with its numbers; `coded.kept` says what the hub keeps.
 
-        `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory.
+        `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory, for
+        which `keep` was not asked.
         """
         if coded.after is not None or coded.values is not None:
             raise errors.ArgumentError(
@@ -214,45 +235,95 @@ class HubGroup(Membership):
             raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
         options = self._numbered(plan, self._options(dict(how)))
         assert options.sequence is not None
-        codec, kept = codec_traits(coded.codec).codec, coded.kept
-        buffer, terms = Buffer(sum(sizes), plan.type, codec), CodedTerms(codec)
+        traits, kept = codec_traits(coded.codec), coded.kept
+        terms = CodedTerms(traits.codec)
         if kept is not None:
-            assert self.number is not None
-            number = kept.number_at(self.number, options.sequence)
-            loads = kept_loads(self._shape, buffer)
-            self._check_beside(plan.words, buffer, {number: loads})
-            self._residuals[number] = loads
-            terms = kept.terms(codec, self.number, options.sequence, coded.factor)
-        elif self._kept or self._residuals:
-            self._check_beside(plan.words, buffer)
+            if kept.place != self.number:
+                row = self._row_of(coded.codec, sum(sizes) // traits.group_bytes)
+                words = f"{plan.words} with what its code leaves"
+                self._check_room(words, *_in_all([*self._all_held(), row]))
+                self._give_room(kept, row)
+            terms = kept.terms(traits.codec, options.sequence, coded.factor)
+        buffer = Buffer(sum(sizes), plan.type, traits.codec)
+        self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, buffer))
         named = self._hub_planner.as_coded(plan, terms)
         work = self._begin(named, memory[0], memory[1], options, CodedRules(coded.codec))
         plan.connected = True
         return work
 
+    def keep(self, kept: KeptAtHub, codec: str, groups: int) -> bool:
+        """Whether the hub keeps what codes leave of a row of sums, each of so many groups, in this codec or a smaller.
+
+        If so, the memory is the row's until it is forgotten, and its sums have theirs. False: there is too little, and
+        ranks make these sums. All ranks call it at the same place among their collectives, and have the same answer.
+        """
+        if kept.place != self.number:
+            row = self._row_of(codec, groups)
+            words = f"coded_all_reduce of {groups} groups of {codec} with what their code leaves"
+            if not self._has_room("what codes leave", words, *_in_all([*self._all_held(), row])):
+                return False
+            self._give_room(kept, row)
+        return True
+
+    def _row_of(self, codec: str, groups: int) -> _Held:
+        traits = codec_traits(codec)
+        buffer = Buffer(groups * traits.group_bytes, DataType.u8, traits.codec)
+        return _Held(residual_loads(self._shape, buffer), core_bytes_max(self._shape, buffer))
+
+    def _give_room(self, kept: KeptAtHub, row: _Held) -> None:
+        assert self.number is not None
+        self._residuals[kept] = row
+        self._count()
+        kept.move_to(self.number)
+
     def forget(self, kept: KeptAtHub) -> None:
-        """Has the hub let go of what it keeps, with one of the next collectives. Of another group: nothing.
+        """Has the hub let go of what it keeps, before it hears of the next collective. Of another group: nothing.
 
         All ranks call it at the same place among their collectives.
         """
-        if kept.place == self.number and kept.number in self._residuals:
-            self._forgotten.append(kept.number)
-        kept.place = 0
+        if self._residuals.pop(kept, None) is not None:
+            self._count()
+        self.abandon(kept)
 
     def abandon(self, kept: KeptAtHub) -> None:
         """As forget, on any thread and at any time: so this rank still counts the memory, as all ranks have to."""
-        if kept.place == self.number:
-            self._abandoned.append(kept.number)
-        kept.place = 0
+        if kept.place == self.number and kept.number:
+            self._forgotten.append(kept.number)
+        kept.move_to(0)
 
-    def _check_beside(
-        self, words: str, buffer: Buffer, residuals: dict[int, list[int]] | None = None
-    ) -> None:
-        """Raises HubError: no core has the memory for a collective beside what it keeps, with these `residuals`."""
-        held = _busiest(self._kept, self._residuals.copy() | (residuals or {}))
-        self._hub_planner.check_memory(
-            f"{words} beside what the hub keeps", held + core_bytes_max(self._shape, buffer)
+    # ---- memory of the poorest core ----
+
+    def _all_held(self) -> list[_Held]:
+        return [*self._kept.values(), *self._residuals.values()]
+
+    def _count(self) -> None:
+        self._held_bytes, _ = _in_all(self._all_held())
+
+    def _shortage(self, words: str, held_bytes: int, needed: int) -> str | None:
+        """What to say if a core lacks the memory for something beside what it keeps; None: it has it."""
+        if held_bytes + needed <= self._memory_bytes:
+            return None
+        return (
+            f"{words} needs {held_bytes + needed} bytes at a core of the hub, {held_bytes} of them for what it keeps,"
+            f" and it has {self._memory_bytes} for this job; start the hub with a larger --job-memory, or more --cores,"
+            " or use smaller buffers"
         )
+
+    def _has_room(self, kind: str, words: str, held_bytes: int, needed: int) -> bool:
+        """Whether there is the memory. If not, the first member's log says so, once of each kind."""
+        if (shortage := self._shortage(words, held_bytes, needed)) is None:
+            return True
+        if self.rank == 0 and kind not in self._short:
+            self._short.add(kind)
+            RankLogger(self.job.rank, self._beside.name).warning(
+                "ranks add among themselves what the hub has no room for: %s", shortage
+            )
+        return False
+
+    def _check_room(self, words: str, held_bytes: int, needed: int) -> None:
+        """Raises HubError: there is too little memory."""
+        if (shortage := self._shortage(words, held_bytes, needed)) is not None:
+            raise errors.HubError(shortage)
 
     # ---- weights at the hub ----
 
@@ -274,14 +345,13 @@ class HubGroup(Membership):
         buffer = Buffer(data[1], DataType.f32)
         if part:
             self._check_part(weights, part)
-        kept = dict(self._kept)
-        loads = [load * (1 + rule.states) for load in core_loads(self._shape, buffer)]
-        kept[weights] = _Weights(rule.states, loads, core_bytes_max(self._shape, buffer))
-        self._hub_planner.check_memory(
-            f"load of weights {weights}, {data[1]} bytes",
-            _busiest(kept, self._residuals.copy()) + max(each.needed for each in kept.values()),
-        )
-        self._kept = kept
+        loads = weight_loads(self._shape, buffer, rule.states)
+        own = _Held(loads, core_bytes_max(self._shape, buffer), rule.states)
+        others = [each for number, each in self._kept.items() if number != weights]
+        words = f"load of weights {weights}, {data[1]} bytes,"
+        self._check_room(words, *_in_all([own, *others, *self._residuals.values()]))
+        self._kept[weights] = own
+        self._count()
         named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
         return self._begin(named, None, data, self._options(dict(how)))
 
@@ -354,13 +424,13 @@ class HubGroup(Membership):
         return options
 
     def _announce(self, plan: HubPlan, sequence: int, traffic_class: int) -> None:
-        said = plan.announcement._replace(sequence=sequence, traffic_class=traffic_class)
         with self._lock:
-            if self._forgotten:
-                said = said._replace(forgotten=self._forgotten.popleft())
-                self._residuals.pop(said.forgotten, None)
-            elif self._abandoned:
-                said = said._replace(forgotten=self._abandoned.popleft())
+            # The memory that a collective needs may be what was let go: the hub hears of that first.
+            while self._forgotten:
+                self._say(Announcement.to_forget(self._forgotten.popleft()))
+            self._say(plan.announcement._replace(sequence=sequence, traffic_class=traffic_class))
+
+    def _say(self, said: Announcement) -> None:
         content = np.frombuffer(bytearray(said.pack()), np.uint8)
         assert self.number is not None
         for core in self._listeners:
@@ -387,10 +457,11 @@ class HubGroup(Membership):
         return error
 
 
-def _busiest(kept: Mapping[int, _Weights], residuals: Mapping[int, list[int]]) -> int:
-    """What the core with most of the weights, and of what coded sums left, keeps, bytes."""
-    loads = [*(each.loads for each in kept.values()), *residuals.values()]
-    return max(map(sum, zip(*loads, strict=True)), default=0)
+def _in_all(held: Iterable[_Held]) -> tuple[int, int]:
+    """What the core that keeps most keeps, and what any one collective with it needs beside it, bytes."""
+    held = list(held)
+    loads = map(sum, zip(*(each.loads for each in held), strict=True))
+    return max(loads, default=0), max((each.needed for each in held), default=0)
 
 
 def _in_keys(name: str, parts: Sequence[Span], sizes: Sequence[int]) -> list[Span]:

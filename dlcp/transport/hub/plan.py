@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dlcp import _native
-from dlcp.errors import HubError
 from dlcp.transport.calls import Arithmetic, Call
 from dlcp.transport.coded import GROUP_VALUES, group_parts
 from dlcp.transport.element import ELEMENT_BYTES
@@ -51,8 +50,16 @@ class Shape(NamedTuple):
         return self.racks.count(rack) + max(self.racks)
 
 
+OBJECT_BYTES = 1024
+"""Of what stays at a core from one collective to the next: what Python has of it beside its bytes."""
+KEY_ALIGNMENT_BYTES = 64
+"""A key at a core begins on a cache line."""
 KEY_GROUPS = 512
 """Of coded values in a key, at most: of int8 they are hardly more than KEY_BYTES."""
+
+
+# Plans of all-reduces with a deadline that a worker keeps: one per size, and deadline.
+_BY_DEADLINE_MAX = 256
 
 
 class KeyPlan(NamedTuple):
@@ -85,6 +92,8 @@ def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
         return hub_of(shape.racks, shape.cores, sizes, wanted_by), sizes
     if buffer.codec is None:
         parts = _native.part_bytes(buffer.nbytes, key_count(buffer.nbytes, shape.cores), buffer.type)
+        if buffer.signed:
+            parts = [*parts, shape.workers * ELEMENT_BYTES[buffer.type]]
         sizes = tuple(map(shared.setdefault, parts, parts))
         return hub_of(shape.racks, shape.cores, sizes), sizes
     if buffer.nbytes % buffer.group_bytes:
@@ -98,9 +107,13 @@ def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     )
 
 
-def key_plan(shape: Shape, rank: int, buffer: Buffer) -> KeyPlan:
-    """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer."""
+def key_plan(shape: Shape, rank: int, buffer: Buffer, absent: tuple[int, ...] = ()) -> KeyPlan:
+    """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer.
+
+    `absent`: of an all-reduce, workers that are not in the sum.
+    """
     hub, sizes = _packed(shape, buffer)
+    hub = hub._replace(absent=absent)
     write = all_reduce if buffer.codec is None else coded_all_reduce
     write = reduce_scatter if buffer.scattered else write
     compiled = compile_schedule(write(rank, hub), hub.world_size, rank)
@@ -116,24 +129,32 @@ def core_bytes(shape: Shape, rack: int, buffer: Buffer, sizes: Sequence[int]) ->
     return sum(sizes) * (shape.contributions(rack) + (buffer.codec is not None))
 
 
-def core_loads(shape: Shape, buffer: Buffer) -> list[int]:
-    """Per core of a rack the bytes of the keys that it takes."""
+def _core_loads(shape: Shape, buffer: Buffer, alignment_bytes: int = 1) -> list[int]:
+    """Per core of a rack the bytes of the keys that it takes, each of them rounded up."""
     hub, sizes = _packed(shape, buffer)
     loads = [0] * hub.cores
     for owner, size in zip(hub.owners, sizes, strict=True):
-        loads[owner % hub.cores] += size
+        loads[owner % hub.cores] += -(-size // alignment_bytes) * alignment_bytes
     return loads
 
 
+@lru_cache(maxsize=256)
 def core_bytes_max(shape: Shape, buffer: Buffer) -> int:
     """Of the busiest core."""
-    busiest = max(core_loads(shape, buffer))
+    busiest = max(_core_loads(shape, buffer))
     return max(core_bytes(shape, rack, buffer, (busiest,)) for rack in range(max(shape.racks) + 1))
 
 
-def kept_loads(shape: Shape, buffer: Buffer) -> list[int]:
-    """Per core the bytes of what it keeps of a coded sum: two arrays of f32."""
-    return [load // buffer.group_bytes * GROUP_VALUES * 8 for load in core_loads(shape, buffer)]
+def weight_loads(shape: Shape, buffer: Buffer, states: int) -> list[int]:
+    """Per core the bytes of weights and so many arrays of state, as it counts them (dlcp.hub.memory)."""
+    loads = _core_loads(shape, buffer, KEY_ALIGNMENT_BYTES)
+    return [(1 + states) * (load + KEY_ALIGNMENT_BYTES + OBJECT_BYTES) for load in loads]
+
+
+def residual_loads(shape: Shape, buffer: Buffer) -> list[int]:
+    """Per core the bytes of what it keeps of a coded sum, two arrays of f32, as it counts them."""
+    loads = _core_loads(shape, buffer)
+    return [load // buffer.group_bytes * GROUP_VALUES * 8 + OBJECT_BYTES for load in loads]
 
 
 @dataclass(slots=True)
@@ -151,7 +172,7 @@ class HubPlan(Plan):
 
 
 class HubPlanner(Planner):
-    """Makes a worker's plans. `members`: ranks in the job, workers and then cores; `memory_bytes`: of a core."""
+    """Makes a worker's plans. `members`: ranks in the job, workers and then cores."""
 
     def __init__(
         self,
@@ -160,19 +181,18 @@ class HubPlanner(Planner):
         number: int,
         limit_bytes: int,
         shape: Shape,
-        memory_bytes: int,
     ) -> None:
         super().__init__(members, rank, number, None, limit_bytes, lambda: None, lambda: False)
         self._shape = shape
-        self._memory_bytes = memory_bytes
+        # Of all-reduces with a deadline: by plan and deadline.
+        self._by_deadline: dict[tuple[str, Arithmetic, int, int], HubPlan] = {}
 
     def plan(self, call: Call, algorithm: str | None) -> HubPlan:
-        """A plan. Raises HubError: the hub has not the memory for it, as all ranks find alike."""
+        """A plan."""
         del algorithm
         type_ = call.arithmetic.type
         scattered = call.operation == "reduce_scatter"
         buffer = Buffer(call.nbytes, type_, call.codec, scattered)
-        self.check_memory(call.words, core_bytes_max(self._shape, buffer))
         plan = key_plan(self._shape, self._rank, buffer)
         terms = f"{call.terms} hub {self._shape}"
         signature = signature_of(call.operation, terms, *call.arithmetic, call.codec)
@@ -236,6 +256,27 @@ class HubPlanner(Planner):
             ),
         )
 
+    def by_deadline(self, plan: HubPlan, deadline_us: int) -> HubPlan:
+        """The plan of an all-reduce that is made, so long after the first announcement, of those that are there."""
+        key = plan.terms, plan.arithmetic, plan.announcement.nbytes, deadline_us
+        if (known := self._by_deadline.get(key)) is not None:
+            return known
+        announcement = plan.announcement._replace(deadline_us=deadline_us)
+        keys = key_plan(self._shape, self._rank, announcement.buffer)
+        signature = signature_of(plan.operation, f"{plan.terms} deadline {deadline_us}", *plan.arithmetic)
+        made = replace(
+            plan,
+            command=self._command(keys.schedule, signature, plan.arithmetic),
+            peers=[self._members[peer] for peer in keys.peers],
+            schedule=keys.schedule,
+            sizes=keys.sizes,
+            announcement=announcement._replace(signature=signature),
+        )
+        if len(self._by_deadline) >= _BY_DEADLINE_MAX:
+            self._by_deadline.clear()
+        self._by_deadline[key] = made
+        return made
+
     def as_coded(self, plan: HubPlan, terms: CodedTerms) -> HubPlan:
         """The plan of one coded sum. Ranks that say different things of what the hub keeps are found."""
         kept = "" if not terms.kept else f" kept {terms.kept} {terms.before} {terms.factor!r}"
@@ -245,18 +286,6 @@ class HubPlanner(Planner):
             command=self._command(plan.schedule, signature, plan.arithmetic),
             announcement=plan.announcement._replace(signature=signature, kind=Kind.CODED, coded=terms),
         )
-
-    def has_room(self, nbytes: int) -> bool:
-        """Whether a core has so much for this job."""
-        return nbytes <= self._memory_bytes
-
-    def check_memory(self, words: str, nbytes: int) -> None:
-        """Raises HubError: no core has so much."""
-        if not self.has_room(nbytes):
-            raise HubError(
-                f"{words} needs {nbytes} bytes at a core of the hub, which has {self._memory_bytes} for this job;"
-                " start the hub with a larger --job-memory, or more --cores, or use smaller buffers"
-            )
 
     def _command(
         self, schedule: _native.Schedule, signature: int, arithmetic: Arithmetic

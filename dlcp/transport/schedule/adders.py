@@ -42,6 +42,9 @@ class Addition(NamedTuple):
     """Whether its parts have one size."""
     numbered: bool = False
     """The caller brings a number: ranks may start such calls in different orders."""
+    deadline_s: float | None = None
+    """So long after its first contribution it may be made without ranks that are late; None: of all ranks. What adds
+    may wait for all even so."""
 
 
 class Adder(Protocol):

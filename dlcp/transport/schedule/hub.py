@@ -47,6 +47,9 @@ class Hub(NamedTuple):
     """Per key its home rack times `cores`, plus the core of every rack that takes it."""
     wanted_by: tuple[int, ...] = ()
     """Of a reduce-scatter: per key the worker that gets its sum; others do not."""
+    absent: tuple[int, ...] = ()
+    """Of an all-reduce in one rack: workers without which a core makes the sums. It takes what they send and throws it
+    away. Workers need not know of it."""
 
     @property
     def workers(self) -> int:
@@ -166,7 +169,9 @@ def _add_at_core(program: Program, hub: Hub, rank: int, key: int, sum_: Chunk) -
     """Receives and adds what a core gets of a key. Whether it is the key's home, and the rank of the home's core."""
     rack, core = hub.place_of(rank)
     home = hub.owners[key] // hub.cores
-    sources = [worker for worker, place in enumerate(hub.racks) if place == rack]
+    for worker in hub.absent:
+        program.receive(worker, program.scratch(sum_))
+    sources = [worker for worker, place in enumerate(hub.racks) if place == rack and worker not in hub.absent]
     if home == rack:
         sources += [hub.core_rank(place, core) for place in range(hub.rack_count) if place != rack]
     for source in sources:

@@ -59,6 +59,20 @@ def test_an_owner_of_another_part_keeps_nothing_of_the_old_one() -> None:
     assert memory.open(FROM_SENDER, "buffer", WHOLE).before.tolist() == [8.0] * 60 + [0.0] * 40
 
 
+def test_what_an_owner_kept_is_its_senders_once_a_hub_owns_the_sums() -> None:
+    memory = FeedbackMemory()
+    memory.begin_step(1.0)
+    sender = memory.open(FROM_SENDER, "buffer", WHOLE)
+    sender.after.copy_(sender.before + 1.0)
+    memory.open(FROM_OWNER, ("buffer", True), Layout.of([("a", 60)]), 4).after.fill_(2.0)
+    memory.end_step(applied=True)
+    memory.begin_step(1.0)
+    memory.close_owner(("buffer", True))
+    memory.close_owner(("another", True))
+    assert memory.open(FROM_SENDER, "buffer", WHOLE).before.tolist() == [9.0] * 60 + [1.0] * 40
+    assert memory.state_dict()[FROM_OWNER]["batches"] == []
+
+
 def test_loaded_values_are_worth_the_same_whoever_gets_them() -> None:
     memory = FeedbackMemory()
     memory.begin_step(1.0)

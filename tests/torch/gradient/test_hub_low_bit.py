@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,7 +165,9 @@ def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> Non
             assert group.hub_group is not None
             memory = memories[group.rank]
             for key, each in buffers.items():
-                row, factor = memory.open(key, each, group.hub_group, 1.0)
+                found = memory.open(key, each, group.hub_group, ("int4", 4), 1.0)
+                assert found is not None
+                row, factor = found
                 codes = coded(np.ones(each.numel, np.float32), "int4")
                 summed(group, codes, "int4", kept=row, factor=factor)
             memory.end_step(applied=True)
@@ -229,3 +233,62 @@ def in_a_callback() -> None:
 
 def test_a_sum_that_begins_in_a_callback_stays_among_ranks(environment: dict[str, str]) -> None:
     ranks.run(in_a_callback, 2, environment=environment)
+
+
+# --- a hub with too little memory -------------------------------------------------------------------------------
+
+
+NUMEL = 40_000
+"""Of a buffer. At each of the hub's two cores what codes leave of one has room, of two it has not."""
+
+
+@pytest.fixture
+def small_hub(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with environment_of_hub(tmp_path, memory_bytes=4 * 2 * 250 * 1024) as found:
+        yield found | {"DLCP_HUB_BYTES_MIN": "1"}
+
+
+def step_of(state: Any, buffers: Sequence[tuple[str, BufferCall]], number: int) -> list[bytes]:
+    """The bits of a step with these buffers, in this order."""
+    found = []
+    for name, call in buffers:
+        gradient = test_low_bit.whole_numbers(NUMEL, 10 * number + ord(name))
+        layout = Layout.of([(name, NUMEL)])
+        found.append((name, exchange_of(state).all_reduce(gradient, layout, call)))
+    state.mark_last()
+    return [future.wait().numpy().tobytes() for _, future in sorted(found, key=lambda each: each[0])]
+
+
+def three_buffers() -> tuple[list[list[bytes]], int]:
+    state = dlcp.torch.GradientState(codec="int4", by_hosts=False, **LOW)
+    buffers = [(name, BufferCall(average=True)) for name in "abc"]
+    steps = [step_of(state, buffers, number) for number in range(4)]
+    return steps, rows_at_hub() if os.environ.get("DLCP_HUB") else 0
+
+
+def test_rows_without_room_stay_among_ranks_and_training_has_the_same_bits(small_hub: dict[str, str]) -> None:
+    found = ranks.run(three_buffers, 2, environment=small_hub)
+    assert [rows for _, rows in found] == [1, 1]
+    assert [steps for steps, _ in found] == [steps for steps, _ in ranks.run(three_buffers, 2)]
+
+
+def numbered_in_any_order() -> tuple[list[list[bytes]], list[str]]:
+    """Each rank starts buffers in another order. One has room."""
+    state = dlcp.torch.GradientState(codec="int4", by_hosts=False, **LOW)
+    group: Any = dist.group.WORLD
+    steps = []
+    for number in range(4):
+        first = group.communicator.reserve(6)
+        buffers = [
+            (name, BufferCall(average=True, sequence=first + 2 * place)) for place, name in enumerate("abc")
+        ]
+        steps.append(step_of(state, buffers[:: -1 if dist.get_rank() else 1], number))
+    state.end_step()
+    rows = state.pipeline._hub._rows.values()  # type: ignore[attr-defined]
+    return steps, [name for row in rows if row.is_there for name in row.layout.names()]
+
+
+def test_of_numbered_buffers_the_steps_end_decides_which_have_room(small_hub: dict[str, str]) -> None:
+    (first, rows), (second, others) = ranks.run(numbered_in_any_order, 2, environment=small_hub)
+    assert first == second
+    assert rows == others == ["a"]

@@ -29,7 +29,7 @@ PLAIN = st.builds(
     st.none(),
     st.just(0),
     st.none(),
-    NUMBERS,
+    st.just(0),
 )
 WITH_RULE = st.builds(
     Announcement,
@@ -41,7 +41,7 @@ WITH_RULE = st.builds(
     RULES,
     st.integers(0, 3),
     st.none(),
-    NUMBERS,
+    st.just(0),
 )
 TERMS = st.builds(
     CodedTerms,
@@ -49,10 +49,12 @@ TERMS = st.builds(
     st.floats(allow_nan=False, width=32),
 )
 CODED = st.builds(lambda said, terms: said._replace(kind=Kind.CODED, coded=terms), PLAIN, TERMS)
+DUE = st.builds(lambda said, due: said._replace(deadline_us=due), PLAIN, st.integers(1, 2**32 - 1))
+FORGET = st.builds(Announcement.to_forget, st.integers(1, 2**31 - 1))
 
 
 @settings(max_examples=50)
-@given(PLAIN | WITH_RULE | CODED)
+@given(PLAIN | WITH_RULE | CODED | FORGET | DUE)
 def test_it_is_read_as_it_was_written(said: Announcement) -> None:
     content = said.pack()
     assert len(content) == NBYTES
@@ -76,6 +78,19 @@ def test_unknown_codecs_and_arrays_are_refused(said: Announcement, place: int) -
     content[place] = 99
     with pytest.raises(ValueError, match="99"):
         Announcement.read(bytes(content))
+
+
+@given(PLAIN | CODED, FORGET)
+def test_of_bytes_only_what_forgets_has_none(said: Announcement, forget: Announcement) -> None:
+    for wrong in (said._replace(nbytes=0), forget._replace(nbytes=8)):
+        with pytest.raises(ValueError, match=f"kind {int(wrong.kind)}, .* {wrong.nbytes} bytes"):
+            Announcement.read(wrong.pack())
+
+
+@given(WITH_RULE | CODED | FORGET)
+def test_nothing_else_has_a_deadline(said: Announcement) -> None:
+    with pytest.raises(ValueError, match=f"{said.kind.name} with a deadline"):
+        Announcement.read(said._replace(deadline_us=1).pack())
 
 
 def test_a_step_without_a_rule_is_refused() -> None:

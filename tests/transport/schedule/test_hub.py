@@ -137,6 +137,30 @@ def test_all_ranks_get_the_sum_in_any_order_of_arrival(hub: Hub) -> None:
     assert ends[0] == ends[1], "bits depend on the order of arrival"
 
 
+@pytest.mark.parametrize("hub", [hub for hub in hubs() if hub.rack_count == 1 and hub.workers > 1][-12:])
+def test_without_some_workers_all_ranks_get_the_sum_of_the_others(hub: Hub) -> None:
+    """Only cores know who is absent."""
+    draw = random.Random(hub.workers)
+    sizes = [draw.randint(0, 9) for _ in hub.owners]
+    for seed in range(3):
+        absent = tuple(sorted(draw.sample(range(hub.workers), draw.randint(1, hub.workers - 1))))
+        there = [worker for worker in range(hub.workers) if worker not in absent]
+        schedules = (
+            schedules_of(hub)[: hub.workers] + schedules_of(hub._replace(absent=absent))[hub.workers :]
+        )
+        outputs = [
+            [
+                np.full(sizes[role.part], 0 if role.holds is None else 2.0**rank, np.float32)
+                for role in layout.outputs
+            ]
+            for rank, layout in enumerate(layouts(hub))
+        ]
+        run(schedules, [[] for _ in schedules], outputs, seed=seed)
+        for mine in outputs[: hub.workers]:
+            for key in mine:
+                assert (key == sum(2.0**worker for worker in there)).all()
+
+
 def test_a_worker_sends_the_tensor_once_and_a_core_its_share_to_all() -> None:
     hub = hub_of((0,) * 8, 4, (KEY_BYTES,) * 64)
     found = cost(schedules_of(hub), "all_reduce", hub=hub)
