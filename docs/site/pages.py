@@ -169,12 +169,9 @@ def commands_page() -> str:
 
 
 def _words_in(text: str) -> list[str]:
-    """The subcommands that a help lists: indented names, in braces at its head or one per line."""
-    if braces := re.search(r"\{([a-z_,-]+)\} \.\.\.", text):
-        return braces[1].split(",")
-    if " STUDY ..." in text or " WORD ..." in text:
-        return re.findall(r"^ {2,4}([a-z_]+) {2,}\S", text, re.MULTILINE)
-    return []
+    """The subcommands that a help lists, one per line, where its usage ends with a word for them."""
+    listed = re.findall(r"^ {2,4}([a-z_]+)(?: {2,}\S|$)", text, re.MULTILINE)
+    return listed if re.match(r"usage: .* [A-Z]+ \.\.\.\n", text) else []
 
 
 def _help_of(run: Any) -> str:
