@@ -212,7 +212,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(PY)
 
 # Once its packages are there, nothing is fetched: neither by the build nor by who reads what it makes.
 docs: setup $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "the site: build/site/index.html"
 
 clean:
