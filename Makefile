@@ -33,11 +33,11 @@ CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/nu
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 # What is installed for editing knows which names are packages.
 PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
+PYTHON_FOLDERS := $(wildcard dlcp docs/site p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 settings drawings lines bench fuzz soak demo clean distclean always
+.PHONY: p4 settings drawings lines bench fuzz soak demo docs clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -50,6 +50,7 @@ help:
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
 	@echo "make demo      two models trained over a lossy network   DEMO_ARGS=\"--mode study\""
+	@echo "make docs      the documentation as a site, in build/site"
 	@echo "make clean     remove build; make distclean: .venv too"
 
 # --- setup ----------------------------------------------------------------------------------------------------
@@ -204,6 +205,15 @@ bench: setup
 # About two minutes on two cores, once set up. What DEMO_ARGS may be: dlcp train --help.
 demo: setup
 	$(PY) -m dlcp train --output build/demo $(DEMO_ARGS)
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(PY)
+	$(PY) .ci/requirements.py docs | $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -r /dev/stdin
+	@touch $@
+
+# Once its packages are there, nothing is fetched: neither by the build nor by who reads what it makes.
+docs: setup $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "the site: build/site/index.html"
 
 clean:
 	rm -rf build .hypothesis .mypy_cache .pytest_cache .ruff_cache

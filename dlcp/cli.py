@@ -58,6 +58,12 @@ def _lab(words: list[str]) -> int:
     return main(words)
 
 
+def _pays(words: list[str]) -> int:
+    from dlcp.transport.pays import main
+
+    return main(words)
+
+
 def _ping(words: list[str]) -> int:
     from dlcp.transport.ping import main
 
@@ -131,6 +137,7 @@ COMMANDS = {
     "lab": _Command(
         "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
     ),
+    "pays": _Command("estimate a training step over dlcp, by recipe, beside one over Gloo", _pays),
     "ping": _Command("move data between two hosts and say how it went", _ping),
     "settings": _Command("every setting: its variable, default, range and meaning", _settings),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),

@@ -66,8 +66,8 @@ def test_version_names_what_hosts_should_share() -> None:
         (("pong",), "dlcp: unknown command 'pong'; did you mean ping? `dlcp --help` lists them"),
         (
             ("xyz",),
-            "dlcp: unknown command 'xyz'; accepted: doctor, hub, lab, ping, settings, sim, study, switch, train,"
-            " version. `dlcp --help` lists them",
+            "dlcp: unknown command 'xyz'; accepted: doctor, hub, lab, pays, ping, settings, sim, study, switch,"
+            " train, version. `dlcp --help` lists them",
         ),
         (("--verbose",), "dlcp: unknown option '--verbose'; give a command first: `dlcp --help` lists them"),
         (

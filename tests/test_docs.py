@@ -11,13 +11,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
+EXAMPLES = [guide for guide in GUIDES if "```python\n" in guide.read_text()]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+@pytest.mark.parametrize("guide", EXAMPLES, ids=lambda guide: guide.stem)
 def test_examples_run_one_after_another(guide: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
-    assert blocks
     result = subprocess.run(
         [sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, check=False, timeout=100
     )

@@ -9,7 +9,7 @@ switched off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), importing this package or callin
 number of times. `Options` are what `pg_options` takes; every setting of it has a DLCP_ variable too.
 
 The process group itself, and with it the engine, loads when the first group is made: importing this package costs
-nothing in torch programs that do not use dlcp. The public names are those in __init__.pyi, each loaded at first use.
+nothing in torch programs that do not use dlcp. The public names are those in `__init__.pyi`, each loaded at first use.
 """
 
 from __future__ import annotations

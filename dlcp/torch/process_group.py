@@ -342,7 +342,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> CollectiveWork:
-        """As allgather of each input; outputs[i][j] becomes rank i's input j."""
+        """As allgather of each input; `outputs[i][j]` becomes rank i's input j."""
         checks.one_per_rank(outputs, self._size, "all_gather", "outputs")
         for index, received in enumerate(outputs):
             if len(received) != len(inputs):
