@@ -73,6 +73,7 @@ SLOW = (
     "tests/test_docs.py",
     "tests/test_dpdk_guide.py",
     "tests/test_packaging.py",
+    "tests/test_plain_install.py",
     "tests/test_property.py",
     "tests/test_readme.py",
     "tests/torch/gradient/fills/test_fills.py",

@@ -83,8 +83,9 @@ def package_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
 
 
-def test_runtime_needs_three_packages_only(pyproject: dict[str, Any]) -> None:
-    assert package_names(pyproject["project"]["dependencies"]) == {"aeg", "numpy", "torch"}
+def test_runtime_needs_two_packages_and_training_one_more(pyproject: dict[str, Any]) -> None:
+    assert package_names(pyproject["project"]["dependencies"]) == {"aeg", "numpy"}
+    assert package_names(pyproject["project"]["optional-dependencies"]["torch"]) == {"torch"}
 
 
 def test_build_needs_no_torch(pyproject: dict[str, Any]) -> None:
