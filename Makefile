@@ -163,7 +163,7 @@ drawings: setup
 lines: setup
 	$(PY) -m tests.support.lines
 
-# What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
+# What dlcp/switch/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup
 	$(PY) p4/compile.py
 

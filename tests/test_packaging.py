@@ -88,6 +88,14 @@ def test_runtime_needs_two_packages_and_training_one_more(pyproject: dict[str, A
     assert package_names(pyproject["project"]["optional-dependencies"]["torch"]) == {"torch"}
 
 
+def test_editable_install_makes_nothing_beside_the_checkout_importable(
+    repository: Path, pyproject: dict[str, Any]
+) -> None:
+    """scikit-build-core puts each package's folder on sys.path, less as many folders as the package's name has."""
+    for package, folder in pyproject["tool"]["scikit-build"]["wheel"]["packages"].items():
+        assert (repository / folder).parents[len(Path(package).parts) - 1].is_relative_to(repository)
+
+
 def test_build_needs_no_torch(pyproject: dict[str, Any]) -> None:
     assert package_names(pyproject["build-system"]["requires"]) == {"scikit-build-core", "nanobind"}
 
