@@ -9,6 +9,8 @@ RUN_CLANG_TIDY ?= run-clang-tidy
 # Fuzzing: runs per target. Soak: how many seeds.
 RUNS ?= 100000
 SEEDS ?= 10000
+# Interpreters that wheels are built for and tried with: 3.11, and any later, which share a wheel. Here: pyenv's.
+WHEEL_PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python),$(PYTHON))
 # More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5".
 DEMO_ARGS ?=
 # More words for pytest: make test PYTEST_ARGS="-k wire -x".
@@ -37,7 +39,7 @@ PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 settings drawings lines bench fuzz soak demo clean distclean always
+.PHONY: p4 settings drawings lines wheels bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -45,6 +47,7 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
+	@echo "make wheels    dist/*.whl for any Linux with glibc 2.28  WHEEL_PYTHONS=\"python3.11 python3.12\""
 	@echo "make lines     how long each room is, after it has grown or shrunk"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
@@ -166,6 +169,10 @@ lines: setup
 # What dlcp/switch/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup
 	$(PY) p4/compile.py
+
+# Needs nothing of setup but its system packages; the tools come from PyPI into build/wheels.
+wheels: | build/.system-needed
+	@$(PYTHON) .ci/wheels.py $(WHEEL_PYTHONS)
 
 # --- look ----------------------------------------------------------------------------------------------------
 
