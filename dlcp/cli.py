@@ -12,11 +12,10 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlcp import __version__
 from dlcp.arguments import Parser
-from dlcp.errors import ArgumentError, DlcpError
+from dlcp.errors import ArgumentError
 from dlcp.exit_status import exit_status
 
 
@@ -77,15 +76,7 @@ def _sim(words: list[str]) -> int:
 
 
 def _study(words: list[str]) -> int:
-    """The studies are a folder of the sources beside this package; the wheel does not hold them."""
-    sources = Path(__file__).resolve().parent.parent
-    if not (sources / "studies" / "training").is_dir():
-        raise DlcpError(
-            "the studies are not installed with dlcp: they are the folder `studies` of its sources; run the command"
-            " from a clone in which dlcp is installed with `pip install -e .`"
-        )
-    sys.path.append(str(sources))
-    from studies import main
+    from dlcp.study import main
 
     return main(words)
 

@@ -63,7 +63,7 @@ SLOW = (
     "tests/sim/test_report.py",
     "tests/sim/test_sweep.py",
     "tests/sim/test_validation.py",
-    "tests/studies/",
+    "tests/study/",
     "tests/switch/deploy/",
     "tests/switch/render/test_apply.py",
     "tests/switch/render/test_base.py",
