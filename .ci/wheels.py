@@ -25,9 +25,10 @@ GLIBC = "2.28"
 # Each processor as Debian calls it. intel-ipsec-mb.h names a library that is loaded where the host has it.
 DEBIAN = {"x86_64": ("amd64", ["libssl-dev", "libipsec-mb-dev"]), "aarch64": ("arm64", ["libssl-dev"])}
 WHEEL_BYTES_MAX = 15_000_000
-# Two ranks add, with the tags that need the package aeg.
+# Two ranks add, with the tags that need the package aeg; OpenSSL is in the module and hidden.
 TRY = """
 from concurrent.futures import ThreadPoolExecutor
+import ctypes
 import numpy as np
 from dlcp import _native
 from dlcp.transport import DataType, Job, MemoryStore, Span
@@ -39,6 +40,7 @@ def rank(number):
     return set(data)
 
 assert "aegis_128x2" in _native.offered_ciphers(), _native.offered_ciphers()
+assert not hasattr(ctypes.CDLL(_native.__file__), "EVP_EncryptInit_ex"), "libcrypto is not hidden"
 store = MemoryStore(60)
 with ThreadPoolExecutor(2) as pool:
     assert list(pool.map(rank, range(2))) == [{3.0}, {3.0}]
@@ -67,11 +69,11 @@ def main() -> None:
             try_out(built[tag], python)
 
 
-def run(*words: object, **changes: str) -> str:
-    """What a program prints. Its complaints go to the terminal."""
+def run(*words: object, folder: Path = ROOT, **changes: str) -> str:
+    """What a program prints that runs in a folder. Its complaints go to the terminal."""
     done = subprocess.run(
         list(map(str, words)),
-        cwd=ROOT,
+        cwd=folder,
         env=os.environ | changes,
         check=True,
         stdout=subprocess.PIPE,
@@ -85,7 +87,7 @@ def environment(name: str, python: str, packages: list[str]) -> Path:
     folder = WORK / name
     if not (folder / "made").exists():
         run(python, "-m", "venv", "--clear", folder)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         run(*pip, "-c", "constraints.txt", *packages)
         (folder / "made").touch()
     return folder / "bin"
@@ -151,7 +153,7 @@ def build(machine: str, tag: str, own: Path, tools: Path, defines: dict[str, obj
     settings = {f"cmake.define.{name}": value for name, value in defines.items()}
     settings |= {"build-dir": raw / "build", "wheel.py-api": "cp312"}
     run(
-        *(own / "python", "-m", "pip", "wheel", "-q", "--disable-pip-version-check"),
+        *(own / "python", "-m", "pip", "wheel", "-qq", "--disable-pip-version-check"),
         *("--no-deps", "--no-build-isolation", "--wheel-dir", raw / "wheel"),
         *(f"--config-settings={name}={value}" for name, value in settings.items()),
         ".",
@@ -166,7 +168,7 @@ def build(machine: str, tag: str, own: Path, tools: Path, defines: dict[str, obj
     (wheel,) = (raw / "wheel").glob("*.whl")
     shutil.rmtree(raw / "repaired", ignore_errors=True)
     run(
-        *(tools / "python", "-m", "auditwheel", "-q", "repair", "--wheel-dir", raw / "repaired"),
+        *(tools / "python", "-m", "auditwheel", "repair", "--wheel-dir", raw / "repaired"),
         *("--plat", f"manylinux_{GLIBC.replace('.', '_')}_{machine}", wheel),
         PATH=f"{tools}:{os.environ['PATH']}",
     )
@@ -183,17 +185,17 @@ def try_out(wheel: Path, python: str) -> None:
     folder = WORK / "tried"
     run(python, "-m", "venv", "--clear", folder)
     begin = time.monotonic()
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     run(*pip, "--only-binary=:all:", wheel)
     installed_s = time.monotonic() - begin
     for words in (
         ["version"],
         ["doctor", "--alone"],
         ["ping", "--demo", "--count", "10"],
-        ["sim", "run", "docs/simulator/incast.toml"],
+        ["sim", "run", ROOT / "docs" / "simulator" / "incast.toml"],
     ):
-        run(folder / "bin" / "dlcp", *words)
-    run(folder / "bin" / "python", "-P", "-c", TRY)
+        run(folder / "bin" / "dlcp", *words, folder=folder)  # not where the sources are
+    run(folder / "bin" / "python", "-c", TRY, folder=folder)
     print(f"{wheel.name} under {python}: installed in {installed_s:.0f} s, works", flush=True)
 
 

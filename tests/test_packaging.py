@@ -263,3 +263,14 @@ def test_source_distribution_holds_all_that_is_committed(repository: Path, tmp_p
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     assert {name for name in listed.stdout.splitlines() if (repository / name).exists()} - names == set()
+
+
+def test_wheels_are_for_interpreters_that_are_here(repository: Path) -> None:
+    """`make wheels` tries what it builds; this is that it would build something."""
+    printed = subprocess.run(
+        ["make", "-n", "wheels"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    _, program, *interpreters = printed.stdout.splitlines()[-1].split()
+    assert program == ".ci/wheels.py"
+    assert interpreters
+    assert [one for one in interpreters if shutil.which(one) is None] == []
