@@ -9,6 +9,8 @@ RUN_CLANG_TIDY ?= run-clang-tidy
 # Fuzzing: runs per target. Soak: how many seeds.
 RUNS ?= 100000
 SEEDS ?= 10000
+# Interpreters that wheels are built for and tried with: 3.11, and any later, which share a wheel. Here: pyenv's.
+WHEEL_PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python),$(PYTHON))
 # More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5".
 DEMO_ARGS ?=
 # More words for pytest: make test PYTEST_ARGS="-k wire -x".
@@ -33,11 +35,11 @@ CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/nu
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 # What is installed for editing knows which names are packages.
 PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard dlcp docs/site p4/compile.py sim bench studies tests)
+PYTHON_FOLDERS := $(wildcard .ci dlcp docs/site p4/compile.py sim bench tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 settings drawings lines bench fuzz soak demo docs clean distclean always
+.PHONY: p4 settings drawings lines docs wheels bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -45,6 +47,7 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
+	@echo "make wheels    dist/*.whl for any Linux with glibc 2.28  WHEEL_PYTHONS=\"python3.11 python3.12\""
 	@echo "make lines     how long each room is, after it has grown or shrunk"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
@@ -103,7 +106,7 @@ $(PY): | build/.system-needed
 # Build requirements first, so that the build needs no isolation and shares its objects with the C++ tests, in $(NATIVE_BUILD).
 # Nothing is compiled to bytecode beforehand: most of it is never imported.
 $(VENV)/.packages: pyproject.toml constraints.txt | $(PY)
-	$(PY) .ci/requirements.py dependencies test lint demo sim ray p4 | $(PY) -m pip install -q \
+	$(PY) .ci/requirements.py dependencies torch test lint demo sim ray p4 | $(PY) -m pip install -q \
 	    --disable-pip-version-check --no-compile -c constraints.txt scikit-build-core nanobind -r /dev/stdin
 	@touch $@
 
@@ -164,9 +167,13 @@ drawings: setup
 lines: setup
 	$(PY) -m tests.support.lines
 
-# What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
+# What dlcp/switch/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup
 	$(PY) p4/compile.py
+
+# Needs nothing of setup but its system packages; the tools come from PyPI into build/wheels.
+wheels: | build/.system-needed
+	@$(PYTHON) .ci/wheels.py $(WHEEL_PYTHONS)
 
 # --- look ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import programs
 from bench.report import Figure, Report, in_turn, ratios
-from studies.network import _reference
+from dlcp.study.network import _reference
 
 SUMMARY = "simulated hops per second, beside a bare event core"
 NEEDS_LAB = False

@@ -1,7 +1,7 @@
 """The `dlcp` command: one door to what people run. Each subcommand is a module of its own, loaded when asked for.
 
-Exit status: what the subcommand says; 2 with one line for bad input and for errors of dlcp, 130 after Ctrl-C, 141 when
-nobody reads the output any more. Nothing here knows what a subcommand does.
+Exit status: what the subcommand says; 2 with one line for bad input, for errors of dlcp and for a missing torch, 130
+after Ctrl-C, 141 when nobody reads the output any more. Nothing here knows what a subcommand does.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dlcp import __version__
 from dlcp.arguments import Parser
-from dlcp.errors import ArgumentError, DlcpError
+from dlcp.errors import ArgumentError
 from dlcp.exit_status import exit_status
 
 
@@ -83,15 +82,7 @@ def _sim(words: list[str]) -> int:
 
 
 def _study(words: list[str]) -> int:
-    """The studies are a folder of the sources beside this package; the wheel does not hold them."""
-    sources = Path(__file__).resolve().parent.parent
-    if not (sources / "studies" / "training").is_dir():
-        raise DlcpError(
-            "the studies are not installed with dlcp: they are the folder `studies` of its sources; run the command"
-            " from a clone in which dlcp is installed with `pip install -e .`"
-        )
-    sys.path.append(str(sources))
-    from studies import main
+    from dlcp.study import main
 
     return main(words)
 

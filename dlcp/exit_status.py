@@ -1,8 +1,8 @@
 """How every `dlcp` command ends: one line for what went wrong, and a status that scripts can tell apart.
 
-2: an error of dlcp, or a full disk; 130: Ctrl-C; 141: nobody reads the output any more, as shells report SIGPIPE.
-All output is written before the status is decided, so that the interpreter's end has none left to fail on. Any other
-exception is a fault of ours and keeps its traceback.
+2: an error of dlcp, a missing torch, or a full disk; 130: Ctrl-C; 141: nobody reads the output any more, as shells
+report SIGPIPE. All output is written before the status is decided, so that the interpreter's end has none left to fail
+on. Any other exception is a fault of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
         except DlcpError as error:
             status = 2
             print(f"{name}: {error}", file=sys.stderr)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            status = 2
+            print(f"{name}: this needs torch, which is not installed: pip install torch", file=sys.stderr)
         except KeyboardInterrupt:
             status = 130
         except SystemExit:

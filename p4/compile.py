@@ -1,4 +1,4 @@
-"""Compiles the switch programs into `compiled/`: `python p4/compile.py [PROGRAM ...]`, with p4c-bm2-ss on PATH.
+"""Compiles the switch programs into dlcp/switch/compiled: `python p4/compile.py [PROGRAM ...]`, p4c-bm2-ss on PATH.
 
 The outputs are committed, since most machines have no P4 compiler; `manifest.toml` beside them says what they were made
 from and by what, so that a test can tell when they are stale. Same sources and compiler, same bytes: nothing depends on
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-COMPILED = HERE / "compiled"
+COMPILED = HERE.parent / "dlcp" / "switch" / "compiled"
 COMPILER = "p4c-bm2-ss"
 FLAGS = ("--std", "p4-16", "--Werror")
 # Each is a composition beside this file.

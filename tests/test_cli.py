@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dlcp
-from dlcp import _native, cli
+from dlcp import _native
 from dlcp.cli import COMMANDS, main
 
 
@@ -147,14 +147,3 @@ def test_door_loads_neither_engine_nor_numpy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
-
-
-def test_studies_that_are_not_installed_are_said_to_be_in_the_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "dlcp" / "cli.py"))
-    assert main(["study", "tolerance"]) == 2
-    line = capsys.readouterr().err
-    assert line.startswith(
-        "dlcp study: the studies are not installed with dlcp: they are the folder `studies`"
-    )

@@ -134,9 +134,9 @@ PYTHON_ARROWS = {
     },
     "dlcp_sim.cosimulation.tasks": {"dlcp.train", "dlcp_sim.cosimulation.models", "numpy", "torch"},
     "dlcp_sim.cosimulation.models": {"torch"},
-    # Research, not in the wheel.
-    "studies": {"dlcp"},
-    "studies.training": {
+    # Research on what dlcp does; nothing but the command loads it.
+    "dlcp.study": {"dlcp"},
+    "dlcp.study.training": {
         "dlcp",
         "dlcp.torch",
         "dlcp.transport",
@@ -145,20 +145,20 @@ PYTHON_ARROWS = {
         "numpy",
         "torch",
     },
-    "studies.network": {"dlcp", "dlcp.switch", "dlcp_sim", "numpy"},
-    "studies.training.page": {"dlcp", "matplotlib"},
-    "studies.training.figure": {
+    "dlcp.study.network": {"dlcp", "dlcp.switch", "dlcp_sim", "numpy"},
+    "dlcp.study.training.page": {"dlcp", "matplotlib"},
+    "dlcp.study.training.figure": {
         "dlcp",
-        "studies.training",
-        "studies.training.page",
+        "dlcp.study.training",
+        "dlcp.study.training.page",
         "dlcp_sim.cosimulation.tasks",
         "matplotlib",
     },
-    "studies.training.mse_figure": {"studies.training", "studies.training.page", "matplotlib"},
-    "studies.training.precision.figure": {
+    "dlcp.study.training.mse_figure": {"dlcp.study.training", "dlcp.study.training.page", "matplotlib"},
+    "dlcp.study.training.precision.figure": {
         "dlcp",
-        "studies.training",
-        "studies.training.page",
+        "dlcp.study.training",
+        "dlcp.study.training.page",
         "dlcp_sim.cosimulation.tasks",
         "matplotlib",
     },
@@ -174,7 +174,7 @@ PYTHON_ARROWS = {
         "dlcp.switch.software",
         "dlcp_sim",
         "numpy",
-        "studies.network",
+        "dlcp.study.network",
         "torch",
     },
 }
@@ -189,8 +189,8 @@ LAZY_PYTHON_ARROWS = {
         "dlcp.lab",
         "dlcp.switch",
         "dlcp.train",
+        "dlcp.study",
         "dlcp_sim",
-        "studies",
     },
     "dlcp.hub": {"dlcp.torch"},  # its square root
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
@@ -201,14 +201,14 @@ LAZY_PYTHON_ARROWS = {
         "dlcp.switch.deploy",
         "dlcp.switch.software",
     },
-    "studies.training": {
-        "studies.training.figure",
-        "studies.training.mse_figure",
-        "studies.training.precision.figure",
+    "dlcp.study.training": {
+        "dlcp.study.training.figure",
+        "dlcp.study.training.mse_figure",
+        "dlcp.study.training.precision.figure",
     },
     "dlcp.doctor": {"torch"},
-    "studies": {"studies.network", "studies.training"},
-    "studies.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
+    "dlcp.study": {"dlcp.study.network", "dlcp.study.training"},
+    "dlcp.study.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {
         "dlcp.lab",
@@ -221,7 +221,7 @@ LAZY_PYTHON_ARROWS = {
     "bench": {"dlcp.train", "scapy", "matplotlib"},  # the demo's tasks
 }
 # Where modules lie: folder under the root, and the package that it is.
-PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench", "studies": "studies"}
+PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench"}
 
 
 def room_of(module: str) -> str:
@@ -373,7 +373,7 @@ LEGAL = {
     "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
     "sim/dlcp_sim/report.py": "def draw():\n    import matplotlib\n    import dlcp_sim.cosimulation.training\n",
     "sim/dlcp_sim/cosimulation/training.py": "import torch\nfrom dlcp_sim.cosimulation import tasks\n",
-    "studies/training/command.py": "from dlcp_sim.cosimulation.tasks import open_task\n",
+    "dlcp/study/training/command.py": "from dlcp_sim.cosimulation.tasks import open_task\n",
     "bench/__main__.py": "import torch, dlcp_sim\n",
 }
 
@@ -448,8 +448,8 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ("sim/dlcp_sim/a.py", "import ray", "dlcp_sim may not use ray when it is imported"),
         (
             "sim/dlcp_sim/a.py",
-            "def f():\n    import studies.training",
-            "dlcp_sim may not use studies.training",
+            "def f():\n    import dlcp.study.training",
+            "dlcp_sim may not use dlcp.study.training",
         ),
         (
             "sim/dlcp_sim/a.py",

@@ -1,7 +1,7 @@
 // The simulator without Python around it: one workload on a k-ary fat-tree, and what it cost.
 //
 // For counting instructions (valgrind, perf) and for measuring set-up in a process that holds nothing else. The workload
-// comes from a file of lines `source destination bytes`, so that the study (studies/network/speed.py) and this program
+// comes from a file of lines `source destination bytes`, so that the study (dlcp/study/network/speed.py) and this program
 // run the same flows. Links: 100 Gb/s, 1 microsecond, as the shared workloads have them. Switches: data beyond
 // `queue-packets` is trimmed, or waits if that is 0.
 #include <cstdio>

@@ -16,7 +16,7 @@ from dlcp.transport import Settings
 from dlcp.transport.driver import BELOW_KERNEL
 
 VERSIONS, CRYPTO, SETTINGS, KEY = map(Topic, ("versions", "crypto", "settings", "key"))
-# What dlcp is built and tested against (pyproject.toml).
+# The extra torch in pyproject.toml.
 _TORCH_MIN = (2, 4)
 # Above this, tags cost more than the rest of a packet on loopback.
 _TAG_NS_FAST = 110
@@ -33,8 +33,8 @@ def look_at_software() -> Iterator[Finding]:
         f" {version_of('numpy')}, torch {torch}"
     )
     if torch == "absent":
-        yield VERSIONS.fail(
-            'torch is not installed: init_process_group("dlcp") needs it', "pip install torch"
+        yield VERSIONS.warn(
+            'torch is not installed: init_process_group("dlcp") and `dlcp train` need it', "pip install torch"
         )
     elif tuple(int(word) for word in torch.split(".")[:2] if word.isdecimal()) < _TORCH_MIN:
         wanted = ".".join(map(str, _TORCH_MIN))

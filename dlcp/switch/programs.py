@@ -1,8 +1,8 @@
 """The compiled switch programs, and the words of their counters.
 
 `load` gives a program as a switch takes it: BMv2's JSON and the P4Info. They are made by `p4/compile.py` and committed,
-so nobody needs a P4 compiler; in a wheel they lie beside this file, in a source tree where they were made. The lists of
-words are those of `p4/blocks/metadata.p4`; a test holds them together. Nothing here talks to a switch.
+so nobody needs a P4 compiler. The lists of words are those of `p4/blocks/metadata.p4`; a test holds them together.
+Nothing here talks to a switch.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ class Program:
 
 def folder() -> Path:
     """Where the compiled programs are."""
-    here = Path(__file__).resolve().parent
-    installed = here / "compiled"
-    return installed if installed.is_dir() else here.parent.parent / "p4" / "compiled"
+    return Path(__file__).resolve().parent / "compiled"
 
 
 def names() -> list[str]:

@@ -4,11 +4,8 @@
 #include <array>
 #include <cassert>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "collective/reduce_kernels.hpp"
+#include "engine/processor.hpp"
 
 namespace dlcp {
 namespace {
@@ -23,14 +20,8 @@ Available find_available() {
     Available found;
     found.add(Variant::portable);
 #if defined(__x86_64__)
-    // The builtin also asks whether the operating system keeps the registers. It does not know F16C everywhere.
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-    if (avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c)
-        found.add(Variant::avx2);
-    if (avx512_kernels() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        found.add(Variant::avx512);
+    if (avx2_kernels() != nullptr && processor().avx2) found.add(Variant::avx2);
+    if (avx512_kernels() != nullptr && processor().avx512) found.add(Variant::avx512);
 #endif
     return found;
 }

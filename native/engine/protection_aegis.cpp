@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "engine/processor.hpp"
 #include "engine/protection_library.hpp"
 
 namespace dlcp {
@@ -94,8 +95,8 @@ private:
 // slower than OpenSSL.
 std::uint8_t processor_cost() {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx2")) return 50;
-    return __builtin_cpu_supports("aes") ? 70 : 0;
+    if (processor().vaes && processor().avx2) return 50;
+    return processor().aes ? 70 : 0;
 #elif defined(__aarch64__)
     constexpr unsigned long has_aes = 1 << 3;  // HWCAP_AES of Linux on arm64
     return (getauxval(AT_HWCAP) & has_aes) != 0 ? 70 : 0;

@@ -35,6 +35,8 @@ std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes&) { ret
 
 #include <algorithm>
 
+#include "engine/processor.hpp"
+
 namespace dlcp {
 namespace {
 
@@ -169,7 +171,7 @@ std::uint8_t processor_cost(const Release& release, std::uint64_t features) {
     constexpr std::uint64_t vector_aes = IMB_FEATURE_VAES | IMB_FEATURE_VPCLMULQDQ;
     const bool has_vector_aes = (features & vector_aes) == vector_aes;
     if (has_vector_aes && (features & IMB_FEATURE_AVX512_SKX) == IMB_FEATURE_AVX512_SKX) return 30;
-    const bool intel = __builtin_cpu_is("intel") != 0;
+    const bool intel = processor().intel;
     if (has_vector_aes && release.vaes_without_avx512) return intel ? 40 : 100;
     return intel ? 75 : 175;
 }

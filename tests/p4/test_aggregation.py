@@ -20,7 +20,7 @@ from tests.vectors import aggregation
 
 @pytest.fixture
 def switch(repository: Path) -> InterpretedSwitch:
-    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    program = Program.load(str(repository / "dlcp/switch/compiled" / "aggregation.json"), seed=0)
     switch = InterpretedSwitch(program)
     switch.write(aggregation.entries())
     return switch
@@ -95,7 +95,7 @@ def test_new_generation_finds_its_slots_empty(switch: InterpretedSwitch) -> None
 
 
 def test_workers_behind_one_port_get_a_result_each(repository: Path) -> None:
-    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    program = Program.load(str(repository / "dlcp/switch/compiled" / "aggregation.json"), seed=0)
     switch = InterpretedSwitch(program)
     workers = tuple(participant(1, udp_port) for udp_port in (6000, 6001, 6002))
     request = JobRequest(7, workers, participant(2), slots=4)

@@ -15,7 +15,7 @@ import pytest
 from dlcp.switch import policy, programs
 from dlcp.switch.resolved import NEVER_BYTES
 
-AGAIN = "run: python p4/compile.py (p4c-bm2-ss on PATH), and commit p4/compiled with the sources"
+AGAIN = "run: python p4/compile.py (p4c-bm2-ss on PATH), and commit dlcp/switch/compiled with the sources"
 
 
 @pytest.fixture(scope="module")

@@ -398,7 +398,7 @@ def test_bad_words_are_one_line(
 
 
 def test_studies_of_the_simulator_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    from studies.network import studies
+    from dlcp.study.network import studies
 
     with pytest.raises(SystemExit):
         main(["study", "--help"])

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlcp.study.network._ns3 import HEADER_BYTES, Ns3Error, program, run, sent_packets, work
 from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, FatTree, LeafSpine
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Scenario, Trace
 from dlcp_sim.transports import LineRate
 from dlcp_sim.workloads.flows import Flows
-from studies.network._ns3 import HEADER_BYTES, Ns3Error, program, run, sent_packets, work
 
 PAYLOAD_BYTES = 4096
 

@@ -79,7 +79,7 @@ def test_generations_are_admitted_side_by_side() -> None:
 
 
 def test_entries_are_of_the_compiled_program(repository: Path) -> None:
-    info = (repository / "p4" / "compiled" / "aggregation.p4info.txtpb").read_text()
+    info = (repository / "dlcp/switch/compiled" / "aggregation.p4info.txtpb").read_text()
     names = set(re.findall(r'(?:name|alias): "([^"]+)"', info))
     told = job_entries(place_jobs([request()])[0]) + bridge_entries({5: 1}) + flood_entries([1, 2], 9)
     for entry in rows(told):

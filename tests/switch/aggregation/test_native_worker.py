@@ -145,7 +145,7 @@ def test_sixty_four_ranks_behind_two_levels() -> None:
 
 def test_the_p4_program_adds_for_it_too(repository: Path) -> None:
     """As compiled, in the interpreter: the probe, float sums of 32 and of 8 bits, and a drain."""
-    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    program = Program.load(str(repository / "dlcp/switch/compiled" / "aggregation.json"), seed=0)
     inputs = [some_values(np.random.default_rng(n), 32 * 12) for n in range(3)]
     with Relay(3, slots=4, program=program) as relay:
         sends = endpoints(relay)

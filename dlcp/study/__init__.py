@@ -1,0 +1,116 @@
+"""Research on what dlcp does: the studies of `dlcp study`. Nothing else of dlcp uses them.
+
+`training`: what loss and rounding do to training and to one tensor, in one process, without a network. `network`: how
+transports do on simulated networks. The two do not use each other. Here are the words of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from dlcp.arguments import Parser
+from dlcp.checks import option
+from dlcp.errors import ArgumentError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`dlcp study NAME …`. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.out.exists() and not options.out.is_dir():
+        options.parser.error(f"--out {options.out} is a file; give a folder")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {options.out}: {error.strerror or error}") from None
+    options.study(options)
+    return 0
+
+
+def _parser() -> Parser:
+    from dlcp.study import network
+    from dlcp.study.training import command
+    from dlcp.study.training.precision.command import precision
+
+    parser = Parser(
+        prog="dlcp study",
+        description="Studies on this machine and without a network: what loss and rounding do to training, and how "
+        "transports do on simulated networks.",
+    )
+    listed = parser.add_subparsers(required=True, metavar="STUDY", parser_class=Parser)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], None], summary: str, description: str = ""
+    ) -> Parser:
+        study: Parser = listed.add_parser(name, help=summary, description=description or summary)
+        study.set_defaults(study=run, parser=study)
+        folder = "folder for tables and pictures; default: dlcp-study"
+        study.add_argument("--out", type=Path, default=Path("dlcp-study"), metavar="DIR", help=folder)
+        return study
+
+    _tolerance_words(
+        add(
+            "tolerance",
+            command.tolerance,
+            "how much of its gradients a training may lose before it needs more rounds",
+            "The largest loss at which a training needs no extra rounds: by model, by who is dropped, by what becomes "
+            "of it. Goes on where it was stopped. In full about an hour of one processor.",
+        )
+    )
+    _precision_words(
+        add(
+            "precision",
+            precision,
+            "how many bits a gradient needs, and who should decide",
+            "How well trainings end whose gradients are exchanged in few bits, flat or in layers of which as many "
+            "arrive as the network carries. Goes on where it was stopped. In full about an hour of one processor.",
+        )
+    )
+    mse = add(
+        "mse",
+        command.mse,
+        "how far one aggregated tensor is from the truth under equal drops",
+        "Mean squared error of one aggregated tensor, by how it is aggregated, under equal drops.",
+    )
+    entries = "of the tensor; in pieces, so memory does not grow with it; default: 50000000"
+    mse.add_argument(
+        "--entries", type=option(10_000, 2_000_000_000), default=50_000_000, metavar="N", help=entries
+    )
+    mse.add_argument("--ranks", type=option(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
+    mse.add_argument("--no-picture", action="store_true", help="only tables and numbers")
+    for name, module in network.studies().items():
+        study = add(name, partial(network.run, module), module.SUMMARY)
+        study.add_argument("--quick", action="store_true", help="fewer and smaller runs: a minute or two")
+        seeds = f"1 to 1000; default: {network.DEFAULT_SEEDS}, quick: 1"
+        study.add_argument("--seeds", type=option(1, 1000), metavar="N", help=seeds)
+    return parser
+
+
+def _tolerance_words(study: Parser) -> None:
+    for word, meaning in (
+        ("--quick", "one small model, fewer losses: a minute or two"),
+        ("--draw", "train nothing; report on what is in --out again"),
+        ("--no-picture", "only tables and numbers"),
+    ):
+        study.add_argument(word, action="store_true", help=meaning)
+    for word, least, most, name, default, meaning in (
+        ("--seeds", 2, 100, "N", None, "some models take N two or three times; default: 3, with --quick 2"),
+        ("--minutes", 1, 10_000, "M", None, "stop after M; the report says what is missing"),
+        ("--threads", 1, 64, "N", 1, "trainings at a time; default: 1"),
+    ):
+        study.add_argument(word, type=option(least, most), metavar=name, default=default, help=meaning)
+
+
+def _precision_words(study: Parser) -> None:
+    for word, meaning in (
+        ("--quick", "one small model, three exchanges: a minute"),
+        ("--draw", "train nothing; report on what is in --out again"),
+        ("--no-picture", "only tables and numbers"),
+    ):
+        study.add_argument(word, action="store_true", help=meaning)
+    seeds = "2 to 100, core ones at least 6; default: 3, with --quick 2"
+    study.add_argument("--seeds", type=option(2, 100), metavar="N", help=seeds)
+    minutes = "stop after M; the report says what is missing"
+    study.add_argument("--minutes", type=option(1, 10_000), metavar="M", help=minutes)
