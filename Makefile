@@ -35,7 +35,7 @@ CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/nu
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 # What is installed for editing knows which names are packages.
 PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard .ci dlcp docs/site p4/compile.py sim bench tests)
+PYTHON_FOLDERS := $(wildcard .ci dlcp docs/site p4/compile.py sim bench examples tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format

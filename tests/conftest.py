@@ -72,6 +72,7 @@ SLOW = (
     "tests/test_cli.py",
     "tests/test_docs.py",
     "tests/test_dpdk_guide.py",
+    "tests/test_examples.py",
     "tests/test_packaging.py",
     "tests/test_plain_install.py",
     "tests/test_property.py",

@@ -1,6 +1,7 @@
 # The public names of dlcp.torch, and where each lives: the one listing, which __init__.py reads too.
 
 from dlcp.torch.backend_name import BACKEND_NAME as BACKEND_NAME
+from dlcp.torch.creation import create as create
 from dlcp.torch.data.cache import DataCache as DataCache
 from dlcp.torch.data.sampler import EpochSampler as EpochSampler
 from dlcp.torch.gradient.context import gradients as gradients

@@ -46,8 +46,8 @@ def monitored_barrier(communicator: Communicator, group: str, timeout_s: float, 
         of_job = ", ".join(str(communicator.members[rank]) for rank in missing)
         raise for_torch(
             CollectiveTimeoutError(
-                f"monitored_barrier of group {group!r}: ranks [{ranks}] did not come within {timeout_s:g} s (ranks "
-                f"[{of_job}] of the job); look at what they are doing, for example with py-spy dump"
+                f"monitored_barrier of group {group!r}: ranks [{ranks}] did not come within {timeout_s:g} s (timeout; "
+                f"ranks [{of_job}] of the job); look at what they are doing, for example with py-spy dump"
             )
         )
 

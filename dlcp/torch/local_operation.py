@@ -44,7 +44,9 @@ class LocalOperation:
     def wait(self, timeout_s: float | None = None) -> None:
         """Blocks until it is over. Raises its error, WaitTimeoutError, CollectiveTimeoutError."""
         if not self._over.wait(self._timeout_s if timeout_s is None else timeout_s):
-            text = f"{self._description} is not over after {time.monotonic() - self._started_s:.1f} s"
+            text = (
+                f"{self._description} is not over after {time.monotonic() - self._started_s:.1f} s (timeout)"
+            )
             if timeout_s is not None:
                 raise WaitTimeoutError(f"{text}; it goes on")
             self.finish(CollectiveTimeoutError(text))

@@ -154,9 +154,15 @@ class ProcessGroup(dist.ProcessGroup):
         if ranks and isinstance(world, ProcessGroup) and options.settings is None:
             # A later group's ranks belong to the default group's job.
             return cls._open(world._shared, ranks, store, name, options, timeout_s)
-        shared = SharedJob.open(
-            store, backend_options.group_rank, backend_options.group_size, options.settings, timeout_s
-        )
+        rank, size = backend_options.group_rank, backend_options.group_size
+        return cls.of_store(store, rank, size, timeout_s, options, name)
+
+    @classmethod
+    def of_store(
+        cls, store: Store, rank: int, size: int, timeout_s: float, options: Options, name: str
+    ) -> Self:
+        """A group with a job of its own: dlcp.torch.create."""
+        shared = SharedJob.open(store, rank, size, options.settings, timeout_s)
         return cls._open(shared, None, store, name, options, timeout_s)
 
     @classmethod

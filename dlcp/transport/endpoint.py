@@ -451,7 +451,7 @@ class Endpoint(Closeable):
             if future._transfer.over and future._transfer.error is None:
                 return future.outcome  # it ended in the meantime
             error = errors.TransferTimeoutError(
-                f"{future._name()} was not over after {timeout_s:g} s and was given up"
+                f"{future._name()} was not over after {timeout_s:g} s (timeout) and was given up"
                 f"{future._absence(timeout_s)}"
             )
             error.outcome = future.outcome

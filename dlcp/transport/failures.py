@@ -138,8 +138,8 @@ def wait_timeout(
 ) -> errors.WaitTimeoutError:
     """The exception for a wait() whose time is up."""
     error = errors.WaitTimeoutError(
-        f"{_what(words, sequence, context)} is not over after a wait of {waited_s:.3g} s. It goes on: wait again, or"
-        " abort() the group"
+        f"{_what(words, sequence, context)} is not over after a wait of {waited_s:.3g} s (timeout). It goes on: wait"
+        " again, or abort() the group"
     )
     error.operation = operation
     error.sequence = sequence
@@ -190,7 +190,7 @@ def _timeout(what: str, result: CollectiveResult, context: FailureContext, told:
         if culprit == context.own:
             whom = " while it waited for this rank"
         text = f"{what} failed with its group: {_by(result, context, told)}"
-        text += f"operation {result.sequence} was not over in its time{whom}."
+        text += f"operation {result.sequence} was not over in its time (timeout){whom}."
     else:
         text = f"{what} was not over after {result.waited_s:.3g} s (timeout)."
         if waiting := _waiting(result, context):

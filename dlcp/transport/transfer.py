@@ -140,8 +140,8 @@ class TransferFuture:
         checks.timeout("timeout", timeout)
         if not self._runtime.wait(self._transfer, timeout):
             raise errors.TransferTimeoutError(
-                f"{self._name()} is not over after {timeout:g} s{self._absence(timeout)}; it goes on: call result()"
-                " again or cancel()"
+                f"{self._name()} is not over after {timeout:g} s (timeout){self._absence(timeout)}; it goes on: call"
+                " result() again or cancel()"
             )
         name = self._transfer.error
         if name is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "tables" / "lines.txt"
-TREES = ("bench", "dlcp", "docs", "native", "p4", "sim", "tests")
+TREES = ("bench", "dlcp", "docs", "examples", "native", "p4", "sim", "tests")
 DIVIDED = ("dlcp", "native", "sim", "tests")
 CODE = {".c", ".cpp", ".h", ".hpp", ".p4", ".py", ".pyi", ".sh"}
 # Made by builds and runs, and ignored by git.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from dlcp import errors
 from tests.torch import exit_soak, ranks
@@ -56,6 +57,38 @@ def beside_gloo() -> None:
 
 def test_group_of_dlcp_in_a_world_of_gloo() -> None:
     ranks.run(beside_gloo, 3, backend="gloo")
+
+
+def created() -> None:
+    import dlcp.torch
+
+    rank = int(os.environ["RANK"])
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+    first = dlcp.torch.create(dist.PrefixStore("first", store), rank, 2, timedelta(seconds=45))
+    # Ranks of its own, beside a group of other ranks.
+    second = dlcp.torch.create(dist.PrefixStore("second", store), 1 - rank, 2, 45, name="second")
+    assert first.communicator.timeout_s == second.communicator.timeout_s == 45
+    assert summed(first) == summed(second) == 2.0
+    first.broadcast([tensor := torch.full((3,), float(rank))], dist.BroadcastOptions()).wait()
+    assert tensor[0] == 0.0
+    second.broadcast([tensor := torch.full((3,), float(rank))], dist.BroadcastOptions()).wait()
+    assert tensor[0] == 1.0
+    model = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=first)
+    model(torch.full((1, 2), float(rank))).sum().backward()
+    assert torch.equal(model.module.weight.grad, torch.full((1, 2), 0.5))
+    first.shutdown()
+    assert first.communicator.job.closed
+    assert summed(second) == 2.0
+    second.shutdown()
+    with pytest.raises(errors.ArgumentError, match="timeout_s is 0"):
+        dlcp.torch.create(store, rank, 2, 0)
+    if rank == 0:
+        with pytest.raises(errors.StoreTimeoutError, match="rank 1"):
+            dlcp.torch.create(dist.PrefixStore("alone", store), rank, 2, timedelta(milliseconds=300))
+
+
+def test_group_created_from_a_store() -> None:
+    ranks.run(created, backend=None)
 
 
 def mixed() -> None:
