@@ -24,8 +24,9 @@ from dlcp.errors import SettingsError
 from dlcp.lab import policies, show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
-from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
+from dlcp.lab.ranks import parse_hosts, run_ranks
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.rank_processes import exit_status
 from dlcp.signals import raising
 from dlcp.units import parse_rate
 
