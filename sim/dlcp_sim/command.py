@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from dlcp.arguments import Parser
 from dlcp.checks import option
 from dlcp.errors import ArgumentError
+from dlcp.progress import Line, terminal_line
 from dlcp.units import aligned, duration
 
 if TYPE_CHECKING:
-    from dlcp_sim.progress import Line
     from dlcp_sim.result import Result
     from dlcp_sim.sweeps import Report
 
@@ -105,7 +105,6 @@ def _simulated(
     tables: Mapping[str, Any], options: argparse.Namespace, prefix: str = ""
 ) -> tuple[Result, bool]:
     """The result of a scenario, and whether Ctrl-C ended it early."""
-    from dlcp_sim.progress import terminal_line
     from dlcp_sim.run import Interrupted
     from dlcp_sim.toml import scenario_from
 
@@ -147,7 +146,6 @@ def _save(result: Result, folder: Path, name: str) -> None:
 
 def _sweep(options: argparse.Namespace) -> int:
     """`dlcp sim sweep`."""
-    from dlcp_sim.progress import terminal_line
     from dlcp_sim.store import Store
     from dlcp_sim.sweeps import sweep
 

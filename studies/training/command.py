@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlcp.progress import left, shown
 from studies.training.errors import StudyError
 from studies.training.one_thread import one_thread
-from studies.training.progress import progress
 
 if TYPE_CHECKING:
     from studies.training.training import Result, Run
@@ -66,12 +66,11 @@ def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], 
     begin = time.monotonic()
     until = math.inf if options.minutes is None else begin + 60 * options.minutes
     try:
-        for added in () if options.draw else train(until):
-            progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
+        with shown() as show:
+            for added in () if options.draw else train(until):
+                show(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
     except KeyboardInterrupt:
-        progress("")
         print("stopped; the same command goes on")
-    progress("")
 
 
 def _trained(
@@ -97,10 +96,13 @@ def mse(options: argparse.Namespace) -> None:
     with one_thread():
         from studies.training import mse, mse_report, report
 
-        found = mse.measure(
-            entries=options.entries, ranks=options.ranks, progress=lambda share: progress(f"{share:.0%}")
-        )
-        progress("")
+        begin = time.monotonic()
+        with shown() as show:
+            found = mse.measure(
+                entries=options.entries,
+                ranks=options.ranks,
+                progress=lambda share: show(f"{share:.0%}{left(begin, share)}"),
+            )
 
         def draw(path: Path) -> None:
             from studies.training import mse_figure
