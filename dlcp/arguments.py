@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -26,3 +27,16 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
         """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
         print(message, end="", file=file)
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """`--json`, the same for every command."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def add_output(
+    parser: argparse._ActionsContainer, metavar: str, what: str, default: Path | None = None
+) -> None:
+    """`--output`: where a command writes; `metavar` says whether that is a folder or which kind of file."""
+    shown = what if default is None else f"{what}; default: {default}"
+    parser.add_argument("--output", type=Path, default=default, metavar=metavar, help=shown)

@@ -40,6 +40,12 @@ class _Command:
     run: Callable[[list[str]], int]
 
 
+def _bench(words: list[str]) -> int:
+    from dlcp.benchmark import main
+
+    return main(words)
+
+
 def _doctor(words: list[str]) -> int:
     from dlcp.doctor import main
 
@@ -126,6 +132,7 @@ def _version(words: list[str]) -> int:
 
 
 COMMANDS = {
+    "bench": _Command("time collectives between ranks, also beside Gloo, and check the results", _bench),
     "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
     "hub": _Command("add gradients for the workers of jobs that name this host as their hub", _hub),
     "lab": _Command(

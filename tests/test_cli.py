@@ -66,7 +66,7 @@ def test_version_names_what_hosts_should_share() -> None:
         (("pong",), "dlcp: unknown command 'pong'; did you mean ping? `dlcp --help` lists them"),
         (
             ("xyz",),
-            "dlcp: unknown command 'xyz'; accepted: doctor, hub, lab, ping, settings, sim, study, switch, train,"
+            "dlcp: unknown command 'xyz'; accepted: bench, doctor, hub, lab, ping, settings, sim, study, switch, train,"
             " version. `dlcp --help` lists them",
         ),
         (("--verbose",), "dlcp: unknown option '--verbose'; give a command first: `dlcp --help` lists them"),
