@@ -9,7 +9,7 @@ RUN_CLANG_TIDY ?= run-clang-tidy
 # Fuzzing: runs per target. Soak: how many seeds.
 RUNS ?= 100000
 SEEDS ?= 10000
-# More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5".
+# More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5%".
 DEMO_ARGS ?=
 # More words for pytest: make test PYTEST_ARGS="-k wire -x".
 PYTEST_ARGS ?=

@@ -125,15 +125,16 @@ def _parser() -> Parser:
         "  DLCP_SHM=0 dlcp bench --ranks 2 --beside gloo\n"
         "between hosts, on each of them:\n"
         "  torchrun --nnodes 2 --rdzv-endpoint HOST:29500 --no-python dlcp bench\n\n"
-        "A call begins after a barrier and takes as long as its slowest rank. GB/s: bytes of\n"
-        "the buffer per median call; bus: what each link carried for it at least, as\n"
+        "A call begins after a barrier and takes as long as its slowest rank. GB/s: bytes\n"
+        "of the buffer per median call; bus: what each link carried for it at least, as\n"
         "nccl-tests count (doc/PERFORMANCE.md there). DLCP_* variables count as in a job.\n\n"
         "Exit status: 0, 1 if a value is wrong, 2 for bad input or a rank that failed.",
     )
     ranks = "ranks to start on this host, 1 to 64; default: 2. A launcher starts its own"
     parser.add_argument("--ranks", type=option(1, 64), metavar="N", help=ranks)
+    collective = f"{', '.join(BUS_FACTORS)}; default: all_reduce"
     parser.add_argument(
-        "--collective", choices=tuple(BUS_FACTORS), default="all_reduce", help="default: all_reduce"
+        "--collective", choices=tuple(BUS_FACTORS), default="all_reduce", metavar="NAME", help=collective
     )
     sizes = "of the buffer: 4K-64M, by factors of 4, or 4K,1M; default: 4K-64M"
     parser.add_argument("--sizes", type=_sizes, default=_sizes("4K-64M"), metavar="SIZES", help=sizes)

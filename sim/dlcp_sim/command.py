@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_output
 from dlcp.checks import option
 from dlcp.errors import ArgumentError
 from dlcp.progress import Line, terminal_line
@@ -330,7 +330,7 @@ def _parser() -> Parser:
         action.add_argument(
             "--seed", type=option(0, 2**63 - 1), metavar="N", help="another seed than the file's"
         )
-        action.add_argument("--output", type=Path, metavar="DIR", help="save results and scenarios there")
+        add_output(action, "DIR", "save results and scenarios there")
     compare.add_argument(
         "--transport",
         type=_words,
@@ -393,9 +393,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "source", type=Path, nargs="+", metavar="STORE|RESULT", help="stores, results, or folders of results"
     )
-    report.add_argument(
-        "--output", type=Path, metavar="FILE.html", help="one page with pictures; else a table is printed"
-    )
+    add_output(report, "FILE.html", "one page with pictures; else a table is printed")
     report.add_argument(
         "--chrome-trace",
         type=Path,
