@@ -11,7 +11,7 @@ RUNS ?= 100000
 SEEDS ?= 10000
 # Interpreters that wheels are built for and tried with: 3.11, and any later, which share a wheel. Here: pyenv's.
 WHEEL_PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python),$(PYTHON))
-# More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5".
+# More words for `dlcp train`: make demo DEMO_ARGS="--recipe dlcp --loss 5%".
 DEMO_ARGS ?=
 # More words for pytest: make test PYTEST_ARGS="-k wire -x".
 PYTEST_ARGS ?=

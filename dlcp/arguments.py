@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -26,3 +28,40 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
         """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
         print(message, end="", file=file)
+
+
+# --- what commands share: a flag that several have means the same in all (tests/test_commands.py) --------------
+
+
+def add_json(parser: argparse._ActionsContainer, what: str = "") -> None:
+    """`--json`. `what`: of which there is JSON, where that is not all that is printed otherwise."""
+    parser.add_argument("--json", action="store_true", help=f"print JSON{what}")
+
+
+def add_output(
+    parser: argparse._ActionsContainer, metavar: str, what: str, default: Path | None = None
+) -> None:
+    """`--output`: where a command writes; `metavar` says whether that is a folder or which kind of file."""
+    shown = what if default is None else f"{what}; default: {default}"
+    parser.add_argument("--output", type=Path, default=default, metavar=metavar, help=shown)
+
+
+def loss(high: float = 1.0) -> Callable[[str], float]:
+    """The `type` of every option for a share that is lost, up to `high`: 0.05 is 5%, and 5 is refused."""
+
+    def read_loss(text: str) -> float:
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        ratio = number / 100 if text.endswith("%") else number
+        if 0 <= ratio <= high:
+            return ratio
+        if 1 < number <= 100 * high and ratio == number:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no fraction; if it is meant in percent, give {text}% or {number / 100:g}"
+            )
+        accepted = f"0 to {high:g}, or 0% to {100 * high:g}%"
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {accepted}")
+
+    return read_loss

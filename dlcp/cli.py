@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import json
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlcp import __version__
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json
 from dlcp.errors import ArgumentError
 from dlcp.exit_status import exit_status
 
@@ -37,6 +38,12 @@ class _Command:
 
     summary: str
     run: Callable[[list[str]], int]
+
+
+def _bench(words: list[str]) -> int:
+    from dlcp.benchmark import main
+
+    return main(words)
 
 
 def _doctor(words: list[str]) -> int:
@@ -104,35 +111,45 @@ def _version(words: list[str]) -> int:
         prog="dlcp version",
         description="Says the versions that two hosts should have in common. Exit status 1: the engine does not load.",
     )
-    parser.parse_args(words)
-    print(f"dlcp {__version__}")
+    add_json(parser)
+    as_json = parser.parse_args(words).json
+    told: dict[str, object] = {"dlcp": __version__}
     try:
         from dlcp import _native
     except ImportError as error:
+        print(f"dlcp {__version__}")
         print(f"the compiled engine does not load: {error}; install dlcp again with pip", file=sys.stderr)
         return 1
-    print(f"wire format {_native.WIRE_VERSION}")
-    print(f"packet protection by {_native.fastest_crypto_library()}: {', '.join(_native.offered_ciphers())}")
-    print(f"Python {platform.python_version()}, Linux {platform.release()}, {platform.machine()}")
+    told |= {"wire_format": _native.WIRE_VERSION}
+    told |= {"crypto": _native.fastest_crypto_library(), "ciphers": list(_native.offered_ciphers())}
+    told |= {"python": platform.python_version(), "linux": platform.release(), "machine": platform.machine()}
     for package in ("torch", "numpy"):
         try:
-            print(f"{package} {importlib.metadata.version(package)}")
+            told[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            print(f"{package} not installed")
+            told[package] = None
+    if as_json:
+        print(json.dumps(told))
+        return 0
+    print(f"dlcp {__version__}")
+    print(f"wire format {told['wire_format']}")
+    print(f"packet protection by {told['crypto']}: {', '.join(_native.offered_ciphers())}")
+    print(f"Python {told['python']}, Linux {told['linux']}, {told['machine']}")
+    for package in ("torch", "numpy"):
+        print(f"{package} {told[package] or 'not installed'}")
     return 0
 
 
 COMMANDS = {
-    "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
-    "hub": _Command("add gradients for the workers of jobs that name this host as their hub", _hub),
-    "lab": _Command(
-        "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
-    ),
-    "pays": _Command("estimate a training step over dlcp, by recipe, beside one over Gloo", _pays),
+    "bench": _Command("time collectives between ranks, also beside Gloo; check results", _bench),
+    "doctor": _Command("look at this host and the paths between ranks; say what to mend", _doctor),
+    "hub": _Command("add gradients for the workers of jobs that name this host", _hub),
+    "lab": _Command("a leaf-spine of namespaces with switches and faults: up, run, down", _lab),
+    "pays": _Command("estimate a training step over dlcp, by recipe, beside Gloo", _pays),
     "ping": _Command("move data between two hosts and say how it went", _ping),
     "settings": _Command("every setting: its variable, default, range and meaning", _settings),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
-    "study": _Command("what loss does to training, and how transports do on simulated networks", _study),
+    "study": _Command("what loss does to training; transports on simulated networks", _study),
     "switch": _Command("one policy for all switches: show, render, deploy, run; status", _switch),
     "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
     "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
@@ -161,20 +178,24 @@ def _without_command(options: list[str]) -> int:
 _HELP = """\
 usage: dlcp COMMAND [OPTIONS]
 
-A loss-tolerant, priority-aware transport for data-parallel training on ordinary Ethernet.
+A loss-tolerant, priority-aware transport for data-parallel training on ordinary
+Ethernet.
 
 {commands}
 
 Something is slow, or does not connect:
   dlcp doctor                                         this host
-  torchrun --nnodes 2 ... --no-python dlcp doctor     every path between the ranks of a job
-  dlcp ping --listen ... | dlcp ping HOST:PORT        one way, as long as you like
+  torchrun --nnodes 2 ... --no-python dlcp doctor     every path between ranks
+  dlcp ping --listen ... | dlcp ping HOST:PORT        one path, for any time
 
 In a training script, one word: torch.distributed.init_process_group("dlcp")
 
-Settings: DLCP_* variables, or the [transport] table of the TOML file that DLCP_CONFIG names.
-`dlcp settings` lists them.
-`dlcp COMMAND --help` says what a command takes.""".format(
+Settings: DLCP_* variables, or the [transport] table of the TOML file that
+DLCP_CONFIG names. `dlcp settings` lists them.
+`dlcp COMMAND --help` says what a command takes.
+
+Exit status: 0 done; 1 done, and not all is as it should be, as the command's
+help says; 2 bad input, or an error; 130 Ctrl-C; 141 nobody reads the output.""".format(
     commands="\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
 )
 

@@ -14,6 +14,7 @@ PS_PER_S = 10**12
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
 RATE_UNITS = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s"))
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_rate(text: str) -> int:
@@ -27,6 +28,22 @@ def parse_rate(text: str) -> int:
             f"{text!r} is not a rate; accepted: such as 500k, 100M, 25G, 25Gbit/s"
         )
     return round(float(found[1]) * _FACTORS[found[2].lower()])
+
+
+def parse_size(text: str) -> int:
+    """Bytes, of 64K as of 64k, 64KB and 64KiB: 1024 each. ArgumentTypeError says what is accepted."""
+    found = re.fullmatch(r"([0-9]+) ?([kKmMgGtT]?)(?:i?[bB])?", text)
+    if found is None or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; accepted: such as 512M, 8G (1024 each)")
+    return int(found[1]) << _SHIFTS[found[2].lower()]
+
+
+def size(nbytes: int) -> str:
+    """Bytes as `parse_size` takes them: 64K, or 4092 if they are no multiple of a unit."""
+    unit = next(
+        (unit for unit, shift in reversed(_SHIFTS.items()) if nbytes and not nbytes % (1 << shift)), ""
+    )
+    return f"{nbytes >> _SHIFTS[unit]}{unit.upper()}"
 
 
 def duration(seconds: float) -> str:

@@ -55,6 +55,7 @@ SPLIT = (
 # Tests that start programs, ranks or networks, or try very many cases. `make check` goes without them.
 SLOW = (
     *itertools.chain(*ONE_AFTER_ANOTHER),
+    "tests/benchmark/",
     "tests/p4/",
     "tests/sim/ns3/",
     "tests/sim/test_command.py",

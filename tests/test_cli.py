@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def test_help_is_the_door(words: tuple[str, ...], capsys: pytest.CaptureFixture[
     for name, command in COMMANDS.items():
         assert f"  {name:<10}{command.summary}" in text
     assert 'init_process_group("dlcp")' in text
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_without_a_command_help_is_shown_and_it_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +59,9 @@ def test_version_names_what_hosts_should_share() -> None:
     lines = result.stdout.splitlines()
     assert lines[:2] == [f"dlcp {dlcp.__version__}", f"wire format {_native.WIRE_VERSION}"]
     assert [line.split()[0] for line in lines[2:]] == ["packet", "Python", "torch", "numpy"]
+    told = json.loads(run("version", "--json").stdout)
+    assert (told["dlcp"], told["wire_format"]) == (dlcp.__version__, _native.WIRE_VERSION)
+    assert {f"torch {told['torch']}", f"numpy {told['numpy']}"} < set(lines)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +70,13 @@ def test_version_names_what_hosts_should_share() -> None:
         (("pong",), "dlcp: unknown command 'pong'; did you mean ping? `dlcp --help` lists them"),
         (
             ("xyz",),
-            "dlcp: unknown command 'xyz'; accepted: doctor, hub, lab, pays, ping, settings, sim, study, switch,"
+            "dlcp: unknown command 'xyz'; accepted: bench, doctor, hub, lab, pays, ping, settings, sim, study, switch,"
             " train, version. `dlcp --help` lists them",
         ),
         (("--verbose",), "dlcp: unknown option '--verbose'; give a command first: `dlcp --help` lists them"),
         (
-            ("version", "--json"),
-            "dlcp version: unrecognized arguments: --json; `dlcp version --help` says what is accepted",
+            ("version", "--xml"),
+            "dlcp version: unrecognized arguments: --xml; `dlcp version --help` says what is accepted",
         ),
         (
             ("ping", "--size", "0", "h:1"),

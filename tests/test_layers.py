@@ -113,6 +113,9 @@ PYTHON_ARROWS = {
     "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
     "dlcp.lab.figure": {"dlcp", "dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
     "dlcp.lab.switch_jobs": {"dlcp", "dlcp.lab", "dlcp.switch"},  # loaded when switches are asked to add
+    "dlcp.benchmark": {"dlcp"},
+    "dlcp.benchmark.measure": {"dlcp", "dlcp.benchmark", "torch"},  # what runs in the ranks
+    "dlcp.benchmark.figure": {"dlcp", "dlcp.benchmark", "matplotlib"},  # loaded when a picture is asked for
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
@@ -181,7 +184,9 @@ PYTHON_ARROWS = {
 # Allowed too when it is loaded inside a function: optional packages, and what the command line is asked for.
 LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
+    "dlcp.benchmark": {"dlcp.benchmark.measure", "dlcp.benchmark.figure", "torch"},
     "dlcp.cli": {
+        "dlcp.benchmark",
         "dlcp.hub",
         "dlcp._native",
         "dlcp.transport",

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from dlcp.units import aligned, duration, grouped, parse_rate, rate
+from dlcp.units import aligned, duration, grouped, parse_rate, parse_size, rate, size
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,13 @@ def test_rates_and_counts() -> None:
 
 def test_rows_are_aligned() -> None:
     assert list(aligned([["", "mean"], ["ndp", "1 s"]])) == ["     mean", "ndp   1 s"]
+
+
+def test_sizes_are_read_as_they_are_written() -> None:
+    assert [parse_size(text) for text in ("64K", "64k", "64KB", "64KiB", "65536")] == [65536] * 5
+    for nbytes, text in ((1, "1"), (4092, "4092"), (4096, "4K"), (3 << 20, "3M"), (1 << 40, "1T")):
+        assert size(nbytes) == text
+        assert parse_size(text) == nbytes
+    for text in ("", "0", "lots", "-4K", "4 K B", "1.5M"):
+        with pytest.raises(argparse.ArgumentTypeError, match="accepted: such as 512M, 8G"):
+            parse_size(text)

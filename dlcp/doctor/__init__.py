@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json
 from dlcp.checks import option
 
 _HUB_DEFAULTS = {"workers": 4, "worker_gbps": 10.0, "hub_gbps": None}
@@ -40,14 +40,15 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Checks this host and the pairs of ranks, and says what to mend.",
         epilog="between the ranks of a job:\n"
-        "  torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29500 --no-python dlcp doctor\n"
+        "  torchrun --nnodes 2 --rdzv-endpoint HOST:29500 --no-python dlcp doctor\n"
         "without a launcher, on each host and then on one:\n"
         "  dlcp doctor --listen --key-file KEY\n"
         "  dlcp doctor --peers hostA:7010,hostB:7010 --key-file KEY\n\n"
-        "Exit status: 0, 1 if something fails, 2 for bad input. DLCP_* variables count as in a job.",
+        "Exit status: 0, 1 if something fails, 2 for bad input. DLCP_* variables count as\n"
+        "in a job.",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--verbose", action="store_true", help="between hosts: also what is in order on each")
+    add_json(parser)
+    parser.add_argument("--verbose", action="store_true", help="also what is in order, a line each")
     parser.add_argument("--alone", action="store_true", help="this host only, also under a launcher")
     parser.add_argument(
         "--toward", metavar="HOST", help="alone: a host of the job, for the choice of interface"

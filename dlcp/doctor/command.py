@@ -13,11 +13,12 @@ from dlcp.doctor.finding import Verdict, worst
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.hosts import Listener, examine_hosts
 from dlcp.doctor.hub import look_at_hub
-from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
+from dlcp.doctor.launcher import look_at_launcher
 from dlcp.doctor.ranks import examine_ranks
 from dlcp.doctor.report import Examination, Host, wants_colour
 from dlcp.doctor.software import describe_host
 from dlcp.errors import JobError
+from dlcp.rank_processes import launched
 from dlcp.transport import Settings
 from dlcp.transport.store import Store
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         found = _examine_hub(options)
     elif options.peers:
         found = examine_hosts(options.peers, Settings.load(**_changes(options)), options.timeout)
-    elif not options.alone and all(map(os.environ.get, LAUNCHER)) and os.environ["WORLD_SIZE"] != "1":
+    elif not options.alone and launched() and os.environ["WORLD_SIZE"] != "1":
         found = _examine_ranks(options)
     else:
         findings = [] if options.alone else look_at_launcher(os.environ)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlcp.doctor.finding import Finding, Topic
-
-LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+from dlcp.rank_processes import LAUNCHER
 
 
 def look_at_launcher(environ: Mapping[str, str]) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
@@ -57,20 +58,32 @@ class Examination:
         }
 
     def lines(self, *, verbose: bool, colour: bool) -> Iterator[str]:
-        """The whole report for people. `verbose`: where there are several hosts, what is in order on each as well."""
+        """The whole report for people. `verbose`: what is in order on each host as well, a line each."""
         for host in self.hosts:
             yield f"{host.name}:"
-            # With others to look at, a host that is in order is one line.
-            whole = verbose or not self.names
-            shown = [one for one in host.findings if whole or one.verdict != Verdict.OK]
+            shown = [one for one in host.findings if verbose or one.verdict != Verdict.OK]
+            chosen = None if self.names else _chosen(host.findings)
+            if chosen is not None and chosen not in shown:
+                shown.insert(0, chosen)
             yield from finding_lines(shown, colour)
-            if len(shown) < len(host.findings):
-                yield f"  {len(host.findings) - len(shown)} in order (--verbose shows them)"
+            if others := [one for one in host.findings if one not in shown]:
+                topics = ", ".join(dict.fromkeys(one.topic for one in others))
+                yield from textwrap.wrap(
+                    f"{len(others)} in order: {topics} (--verbose shows them)",
+                    78,
+                    initial_indent="  ",
+                    subsequent_indent="  ",
+                )
         if self.names:
             yield f"\nbetween {', '.join(self.names)}:"
             yield from finding_lines(self.findings, colour)
             yield from pair_lines(self.names, self.pairs)
         yield f"\n{summary_line(self.everything)}"
+
+
+def _chosen(findings: Sequence[Finding]) -> Finding | None:
+    """What says by which interface a job would go: to know also where all is in order."""
+    return next((one for one in findings if one.topic == "interface"), None)
 
 
 def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -23,10 +22,10 @@ from dlcp.signals import handled
 from dlcp.transport.hub.client import CORES_MAX
 from dlcp.transport.schedule.hub import KEY_BYTES
 from dlcp.transport.settings import Settings
+from dlcp.units import parse_size
 
 logger = logging.getLogger("dlcp")
 
-_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WILDCARDS = ("", "0.0.0.0", "::", "*")
 
 
@@ -59,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--memory-max",
-        type=_bytes,
+        type=parse_size,
         default=_memory_of_host() // 2,
         metavar="BYTES",
         help="of all jobs together: 8G, 512M (default: half of this host's)",
     )
     parser.add_argument(
         "--job-memory",
-        type=_bytes,
+        type=parse_size,
         metavar="BYTES",
         help="that each job has for itself (default: a quarter of --memory-max)",
     )
@@ -135,13 +134,6 @@ def _place(text: str) -> tuple[str, int]:
             f"{text!r} is no place for a hub; accepted: an address of this host and a port, such as 10.0.0.9:7100"
         )
     return host, int(port)
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"([0-9]+) ?([kKmMgGtT]?)(?:i?[bB])?", text)
-    if found is None or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; accepted: such as 512M, 8G (1024 each)")
-    return int(found[1]) * _FACTORS[found[2].lower()]
 
 
 def _memory_of_host() -> int:

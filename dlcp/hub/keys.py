@@ -21,7 +21,7 @@ def read_keys(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"keys: {path}: {error}") from error
+        raise ArgumentError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     found: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()

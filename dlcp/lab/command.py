@@ -1,7 +1,8 @@
 """`dlcp lab`: its subcommands, what they do and what they refuse. switched_lab.py says what a lab is.
 
-Exit status: 0; of `run` and `exec` that of the command; 2 with one line for bad input and for what the system refuses;
-130 after Ctrl-C and 143 after SIGTERM, after the lab has been taken down and a line has said so.
+Exit status: 0; of `run` and `exec` that of the command, 127 if there is none of its name; 2 with one line for bad input
+and for what the system refuses; 130 after Ctrl-C and 143 after SIGTERM, after the lab has been taken down and a line
+has said so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,18 +21,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json, add_output, loss
 from dlcp.errors import SettingsError
 from dlcp.lab import policies, show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
-from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
+from dlcp.lab.ranks import parse_hosts, run_ranks
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.rank_processes import exit_status
 from dlcp.signals import raising
 from dlcp.units import parse_rate
 
 _EPILOG = """\
-SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one switch), or a TOML file:
+SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one
+switch), or a TOML file:
 
   leaves = 2
   spines = 2
@@ -38,7 +42,7 @@ SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one swit
   host_rate_bps = 100_000_000
   fabric_rate_bps = 100_000_000
   switch = "software"            # kernel, bmv2, none
-  policy = "policy.toml"         # beside this file; without: dlcp's usual thresholds
+  policy = "policy.toml"         # beside this file; default: usual thresholds
 
   [[link]]
   name = "l0-s1"
@@ -47,8 +51,13 @@ SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one swit
 
 examples:
   dlcp lab run star --rate 200M -- python train.py
-  dlcp lab jobs star >jobs.toml; dlcp lab run star --jobs jobs.toml -- python train.py
-  dlcp lab up leaf-spine; dlcp lab fault l0-s1 --down; dlcp lab exec h0 -- ping 10.78.0.4; dlcp lab down
+  dlcp lab jobs star >jobs.toml
+  dlcp lab run star --jobs jobs.toml -- python train.py
+  dlcp lab up leaf-spine; dlcp lab fault l0-s1 --down
+  dlcp lab exec h0 -- ping 10.78.0.4; dlcp lab down
+
+Exit status: 0; of run and exec that of the command, 127 if it is not found; 2
+for bad input and for what the system refuses.
 """
 
 
@@ -68,6 +77,8 @@ def main(words: Sequence[str]) -> int:
     if options.word not in ("run", "exec") and command:
         raise FabricError(f"{options.word} runs no command; leave out {' '.join(['--', *command])}")
     options.command = command
+    if command and (status := _not_a_command(command[0])):
+        return status
     if options.word in ("run", "demo") and os.geteuid() != 0:
         unprivileged.run_again(["lab", *words])
     try:
@@ -75,6 +86,15 @@ def main(words: Sequence[str]) -> int:
             return int(options.function(options))
     except _Terminated:
         return 143
+
+
+def _not_a_command(name: str) -> int:
+    """What a shell says and ends with if it cannot run `name`; 0: it can. Before a lab is made for it."""
+    if shutil.which(name) is not None:
+        return 0
+    is_there = "/" in name and Path(name).exists()
+    print(f"dlcp lab: {name}: {'Permission denied' if is_there else 'command not found'}", file=sys.stderr)
+    return 126 if is_there else 127
 
 
 class _Terminated(KeyboardInterrupt):
@@ -285,8 +305,8 @@ def _fabric(options: argparse.Namespace) -> Fabric:
 def _parser() -> Parser:
     parser = Parser(
         prog="dlcp lab",
-        description="A leaf-spine of network namespaces on this machine: shaped links, switches that obey a policy, "
-        "and faults on command.",
+        description="A leaf-spine of network namespaces on this machine: shaped links, switches that\n"
+        "obey a policy, and faults on command.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -323,12 +343,11 @@ def _parser() -> Parser:
     policy = word("policy", _policy, "give all switches another policy, live", named)
     policy.add_argument("policy", type=Path, metavar="POLICY", help="a TOML file")
     status = word("status", _status, "links, faults, queues, shares of equal next hops", named)
-    status.add_argument("--json", action="store_true", help="for programs")
+    add_json(status)
     demo = word("demo", _demo, "twice a port's rate in four classes, with and without thresholds: a picture")
     rate = "of each link; default: 50M"
     demo.add_argument("--rate", type=parse_rate, default=50_000_000, metavar="RATE", help=rate)
-    picture = Path("queue.png")
-    demo.add_argument("--output", type=Path, default=picture, metavar="FILE", help=f"default: {picture}")
+    add_output(demo, "FILE", "the picture", Path("queue.png"))
     return parser
 
 
@@ -342,8 +361,8 @@ def _describe_job(parser: Parser) -> None:
 def _describe_fault(parser: Parser) -> None:
     """The words that describe a fault, and when others learn of it."""
     parser.add_argument("link", metavar="LINK", help="such as h0-l0 or l0-s1")
-    loss = "of the packets of each direction, 0 to 1"
-    parser.add_argument("--loss", dest="loss_ratio", type=_ratio, metavar="RATIO", help=loss)
+    lost = "of the packets of each direction, 0.01 or 1%%"
+    parser.add_argument("--loss", dest="loss_ratio", type=loss(), metavar="LOSS", help=lost)
     parser.add_argument(
         "--burst",
         type=_burst,
@@ -358,7 +377,7 @@ def _describe_fault(parser: Parser) -> None:
     parser.add_argument(
         "--converge",
         type=_converge,
-        metavar="SECONDS",
+        metavar="S",
         help="how long after --down or --up the other leaves learn it, and this command ends; or never, so that they "
         "go on sending by the spine that misses a leaf. Default: at once",
     )
@@ -390,13 +409,6 @@ def _converge(text: str) -> float:
     if not (0 <= seconds <= 3600 or text == "never"):
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 3600 seconds, or never")
     return seconds
-
-
-def _ratio(text: str) -> float:
-    try:
-        return Fault(loss_ratio=float(text)).loss_ratio
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 1") from None
 
 
 def _burst(text: str) -> Burst:

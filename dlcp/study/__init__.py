@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json, add_output
 from dlcp.checks import option
 from dlcp.errors import ArgumentError
 
@@ -19,12 +19,12 @@ from dlcp.errors import ArgumentError
 def main(arguments: Sequence[str]) -> int:
     """`dlcp study NAME …`. Returns the exit status."""
     options = _parser().parse_args(arguments)
-    if options.out.exists() and not options.out.is_dir():
-        options.parser.error(f"--out {options.out} is a file; give a folder")
+    if options.output.exists() and not options.output.is_dir():
+        options.parser.error(f"--output {options.output} is a file; give a folder")
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
+        options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"--out {options.out}: {error.strerror or error}") from None
+        raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
     options.study(options)
     return 0
 
@@ -46,8 +46,7 @@ def _parser() -> Parser:
     ) -> Parser:
         study: Parser = listed.add_parser(name, help=summary, description=description or summary)
         study.set_defaults(study=run, parser=study)
-        folder = "folder for tables and pictures; default: dlcp-study"
-        study.add_argument("--out", type=Path, default=Path("dlcp-study"), metavar="DIR", help=folder)
+        add_output(study, "DIR", "folder for tables and pictures", Path("dlcp-study"))
         return study
 
     _tolerance_words(
@@ -80,6 +79,7 @@ def _parser() -> Parser:
     )
     mse.add_argument("--ranks", type=option(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
     mse.add_argument("--no-picture", action="store_true", help="only tables and numbers")
+    add_json(mse)
     for name, module in network.studies().items():
         study = add(name, partial(network.run, module), module.SUMMARY)
         study.add_argument("--quick", action="store_true", help="fewer and smaller runs: a minute or two")
@@ -89,9 +89,10 @@ def _parser() -> Parser:
 
 
 def _tolerance_words(study: Parser) -> None:
+    add_json(study)
     for word, meaning in (
         ("--quick", "one small model, fewer losses: a minute or two"),
-        ("--draw", "train nothing; report on what is in --out again"),
+        ("--draw", "train nothing; report on what is in --output again"),
         ("--no-picture", "only tables and numbers"),
     ):
         study.add_argument(word, action="store_true", help=meaning)
@@ -104,9 +105,10 @@ def _tolerance_words(study: Parser) -> None:
 
 
 def _precision_words(study: Parser) -> None:
+    add_json(study)
     for word, meaning in (
         ("--quick", "one small model, three exchanges: a minute"),
-        ("--draw", "train nothing; report on what is in --out again"),
+        ("--draw", "train nothing; report on what is in --output again"),
         ("--no-picture", "only tables and numbers"),
     ):
         study.add_argument(word, action="store_true", help=meaning)

@@ -48,16 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 _HELP = """\
 usage: dlcp switch WORD ...
 
-The switch half of dlcp: one policy file says which DSCP values share a queue, where each queue marks, trims and drops,
-and how a path is chosen. It goes onto programmable switches, ordinary ones, or this host.
+The switch half of dlcp: one policy file says which DSCP values share a queue,
+where each queue marks, trims and drops, and how a path is chosen. It goes onto
+programmable switches, ordinary ones, or this host.
 
 {words}
 
 To begin with:
   dlcp switch policy --rate 25G > policy.toml
   dlcp switch show policy.toml
-  dlcp switch deploy policy.toml --target topology.toml --dry-run    reads the switches, writes nothing
+  dlcp switch deploy policy.toml --target topology.toml --dry-run
 
-`dlcp switch WORD --help` says what a word takes.""".format(
+`dlcp switch WORD --help` says what a word takes.
+Exit status: 0 done; 1 done, but not all is as it should be, as the word's help
+says; 2 bad input, or an error.""".format(
     words="\n".join(f"  {name:<8}{summary}" for name, (_, summary) in WORDS.items())
 )

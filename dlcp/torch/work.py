@@ -109,6 +109,11 @@ class CollectiveWork(dist.Work):
         self.wait()
         return self._result
 
+    @property
+    def algorithm(self) -> str:
+        """As dlcp.transport.communicator.Work's, of the first of its operations."""
+        return getattr(self._operations[0], "algorithm", "") if self._operations else ""
+
     def synchronize(self) -> None:
         self.wait()
 

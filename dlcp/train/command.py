@@ -13,9 +13,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json, add_output, loss
 from dlcp.checks import option
 from dlcp.signals import raising
 from dlcp.train import table
@@ -34,7 +34,7 @@ from dlcp.train.plan import (
 )
 from dlcp.train.record import Record
 from dlcp.train.run_plan import new_record, run_plan
-from dlcp.train.view import open_view
+from dlcp.train.view import PlainView, View, open_view
 from dlcp.units import parse_rate
 
 if TYPE_CHECKING:
@@ -65,19 +65,24 @@ def run(arguments: Sequence[str] | None) -> int:
             # SIGTERM as well, so that ranks and namespaces are cleared away.
             with (
                 raising(KeyboardInterrupt, signal.SIGTERM),
-                contextlib.closing(open_view(sys.stdout)) as view,
+                contextlib.closing(_view(options)) as view,
             ):
                 run_plan(plan, record, view)
         except (KeyboardInterrupt, TrainError):
             _keep(record, len(plan.runs), output)
             raise
         record.save(output / RECORD_NAME)
-    print()
-    for line in table.lines(record):
-        print(line)
+    print(record.text() if options.json else "\n".join(["", *table.lines(record)]))
     if not options.no_picture:
-        _draw(record, output)
+        _draw(record, output, sys.stderr if options.json else sys.stdout)
     return 1 if any(line.startswith("WRONG") for line in table.findings(record)) else 0
+
+
+def _view(options: argparse.Namespace) -> View:
+    """Who tells of the runs while they go on; JSON stands alone on standard output."""
+    if not options.json:
+        return open_view(sys.stdout)
+    return PlainView(sys.stderr) if sys.stderr.isatty() else View()
 
 
 def _make(output: Path) -> None:
@@ -103,18 +108,21 @@ def _keep(record: Record, planned: int, output: Path) -> None:
     )
 
 
-def _draw(record: Record, output: Path) -> None:
-    """The picture and the page; without matplotlib a sentence instead."""
+def _draw(record: Record, output: Path, said: TextIO) -> None:
+    """The picture and the page; without matplotlib a sentence instead. `said`: where it says what it did."""
     try:
         from dlcp.train.figure import draw
     except ImportError as error:
-        print(f"\nno picture: {error}; pip install matplotlib, then dlcp train --draw {output / RECORD_NAME}")
+        print(
+            f"\nno picture: {error}; pip install matplotlib, then dlcp train --draw {output / RECORD_NAME}",
+            file=said,
+        )
         return
     from dlcp.train.page import write_page
 
     draw(record, output / PICTURE_NAME)
     write_page(record, output / PAGE_NAME)
-    print(f"\npicture: {output / PICTURE_NAME}\npage:    {output / PAGE_NAME}")
+    print(f"\npicture: {output / PICTURE_NAME}\npage:    {output / PAGE_NAME}", file=said)
 
 
 # --- words ----------------------------------------------------------------------------------------------------
@@ -126,23 +134,32 @@ models:
   language    Python's own library, byte by byte, by a transformer
 
 modes:
-  compare     Gloo without loss (with --lab also with it), the backend with loss, dlcp with loss and a recipe
+  compare     Gloo without loss (with --lab also with it), the backend with
+              loss, dlcp with loss and a recipe
   single      only the backend, with loss; with --recipe: of that recipe
-  study       for each seed: Gloo, the backend without loss, with loss, dlcp with loss and a recipe
+  study       for each seed: Gloo, the backend without loss, with loss, dlcp
+              with loss and a recipe
 
-exchanges, in place of the runs over the backend, in namespaces (root only); docs/topology.md says which for what:
+exchanges, in place of the runs over the backend, in namespaces (root only);
+docs/topology.md says which for what:
   ring          round a ring of all ranks
   hierarchical  ranks of a host among themselves, then between hosts
-  hub           `dlcp hub` on a host of its own, whose link is as fast as those of all ranks together
+  hub           `dlcp hub` on a host of its own, whose link is as fast as those
+                of all ranks together
   switch        the software switch that joins the hosts
 
 recipes, of gradients whose sums are not exact:
-  low_bit     low bits: 4 bits for every value; what they leave is added to the next step's gradient
-  dlcp        bounded: a rank may abandon the least important of its gradients, within --loss-budget
+  low_bit     low bits: 4 bits for every value; what they leave is added to the
+              next step's gradient
+  dlcp        bounded: a rank may abandon the least important of its gradients,
+              within --loss-budget
   exact       none: no such run
+
+Exit status: 0, 1 if the result is wrong, 2 for bad input or a rank that failed.
 """
 # Of a run with bounded gradients.
 LOSS_BUDGET = 0.05
+_LOSS_MAX = 0.5
 # At which links and not two processors are the limit.
 EXCHANGE_RATE_BPS = 10**8
 
@@ -150,9 +167,9 @@ EXCHANGE_RATE_BPS = 10**8
 def _parser() -> Parser:
     parser = Parser(
         prog="dlcp train",
-        description="Trains small models on real data, data-parallel on ranks of this machine: over Gloo\n"
-        "on a network without loss, then over dlcp on one that loses packets, then with gradients\n"
-        "of 4 bits per value, side by side.",
+        description="Trains small models on real data, data-parallel on ranks of this machine: over\n"
+        "Gloo on a network without loss, then over dlcp on one that loses packets, then\n"
+        "with gradients of 4 bits per value, side by side.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -160,7 +177,8 @@ def _parser() -> Parser:
     _describe_network(parser.add_argument_group("the network"))
     report = parser.add_argument_group("the report")
     folder = f"folder for {RECORD_NAME}, {PICTURE_NAME}, {PAGE_NAME} and logs; default: dlcp-train"
-    report.add_argument("--output", type=Path, metavar="DIR", help=folder)
+    add_output(report, "DIR", folder)
+    add_json(report, ", the record, in place of the tables")
     report.add_argument("--no-picture", action="store_true", help="only the record and the table")
     again = "train nothing; report on a stored record again"
     report.add_argument("--draw", type=Path, metavar="RECORD", help=again)
@@ -189,16 +207,16 @@ def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--loss-budget",
-        type=_percentage,
-        metavar="PERCENT",
-        help=f"of its gradients that a rank may abandon in that run, 0 to 50; default: {LOSS_BUDGET * 100:g} with "
-        "--recipe dlcp, 0 with low_bit",
+        type=loss(_LOSS_MAX),
+        metavar="LOSS",
+        help=f"of its gradients that a rank may abandon in that run, 0.05 or 5%%, up to 50%%; default: {LOSS_BUDGET} "
+        "with --recipe dlcp, 0 with low_bit",
     )
 
 
 def _describe_network(group: argparse._ArgumentGroup) -> None:
-    loss = "of the packets that arrive, 0 to 50; default: 1; 0 with --exchange"
-    group.add_argument("--loss", type=_percentage, metavar="PERCENT", help=loss)
+    lost = "of the packets that arrive, 0.01 or 1%%, up to 50%%; default: 0.01; 0 with --exchange"
+    group.add_argument("--loss", type=loss(_LOSS_MAX), metavar="LOSS", help=lost)
     group.add_argument(
         "--lab",
         action="store_true",
@@ -376,11 +394,6 @@ def _loss_budget(options: argparse.Namespace) -> float:
     return LOSS_BUDGET if _recipe(options) == "dlcp" else 0.0
 
 
-def _percentage(text: str) -> float:
-    """The ratio that a percentage stands for."""
-    return _number(text, text.removesuffix("%"), 50, "percent") / 100
-
-
 def _exchanges(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
@@ -392,17 +405,13 @@ def _exchanges(text: str) -> tuple[str, ...]:
 
 def _milliseconds(text: str) -> float:
     """Seconds."""
-    return _number(text, text, 1000, "milliseconds") / 1000
-
-
-def _number(given: str, digits: str, high: float, unit: str) -> float:
     try:
-        value = float(digits)
+        value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= high:
-        raise argparse.ArgumentTypeError(f"{given!r} is not accepted; accepted: 0 to {high:g} {unit}")
-    return value
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 1000 milliseconds")
+    return value / 1000
 
 
 def _rate(text: str) -> int:

@@ -203,8 +203,12 @@ class Record:
         """The runs of one model, in order."""
         return [one for one in self.runs if one.run.model == model]
 
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
+        path.write_text(self.text() + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Record:

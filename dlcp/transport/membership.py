@@ -330,6 +330,7 @@ class Membership:
             started_s,
             options.label,
             starts=starts,
+            algorithm=plan.algorithm,
         )
         self._track(collective)
         return work

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, loss
 from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
 from dlcp.exit_status import exit_status
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
@@ -336,10 +336,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     run.add_argument("--delivery", choices=("reliable", "bounded", "deadline"), default=Plan.delivery)
     run.add_argument(
         "--loss-ratio",
-        type=float,
+        type=loss(),
         default=0.0,
-        metavar="R",
-        help="fraction of the bytes that may be abandoned, from 0 to below 1; past a deadline more may be",
+        metavar="LOSS",
+        help="of the bytes that may be abandoned, 0.01 or 1%%, below 1; past a deadline more may be",
     )
     run.add_argument(
         "--deadline",

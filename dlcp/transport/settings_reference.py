@@ -117,7 +117,7 @@ def _help(rule: Rule) -> str:
     lines = [
         f"  {entry.name}{unit}    {variable}",
         f"      default {_default(rule) or 'empty'}; accepted: {rule.accepted_or_none}",
-        *textwrap.wrap(entry.sentence, _WIDTH - 16, initial_indent=" " * 6, subsequent_indent=" " * 6),
+        *textwrap.wrap(entry.sentence, 80, initial_indent=" " * 6, subsequent_indent=" " * 6),
     ]
     return "\n".join(lines) + "\n"
 

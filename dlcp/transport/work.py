@@ -50,6 +50,7 @@ class Work:
         "_group",
         "_starts",
         "_words",
+        "algorithm",
         "label",
         "marks",
         "numbered",
@@ -70,6 +71,7 @@ class Work:
         *,
         numbered: bool = True,
         starts: Sequence[int] = (),
+        algorithm: str = "",
     ) -> None:
         self._group = group
         # None: it was over when it started, since it needed no other rank or moved no bytes.
@@ -89,6 +91,8 @@ class Work:
         """time.monotonic() at the start."""
         self.label = label
         """What the caller named it."""
+        self.algorithm = algorithm
+        """The schedule that a collective goes by, or who adds: hub, switch. Empty: nothing was to be sent."""
         self.marks: NDArray[np.uint8] | None = None
         """Of an all_reduce with a deadline, once it is over: per rank in the group what is not 0 if its data is in."""
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_output
 from dlcp.checks import option
 from dlcp.errors import ArgumentError
+from dlcp.progress import Line, terminal_line
 from dlcp.units import aligned, duration
 
 if TYPE_CHECKING:
-    from dlcp_sim.progress import Line
     from dlcp_sim.result import Result
     from dlcp_sim.sweeps import Report
 
@@ -105,7 +105,6 @@ def _simulated(
     tables: Mapping[str, Any], options: argparse.Namespace, prefix: str = ""
 ) -> tuple[Result, bool]:
     """The result of a scenario, and whether Ctrl-C ended it early."""
-    from dlcp_sim.progress import terminal_line
     from dlcp_sim.run import Interrupted
     from dlcp_sim.toml import scenario_from
 
@@ -147,7 +146,6 @@ def _save(result: Result, folder: Path, name: str) -> None:
 
 def _sweep(options: argparse.Namespace) -> int:
     """`dlcp sim sweep`."""
-    from dlcp_sim.progress import terminal_line
     from dlcp_sim.store import Store
     from dlcp_sim.sweeps import sweep
 
@@ -332,7 +330,7 @@ def _parser() -> Parser:
         action.add_argument(
             "--seed", type=option(0, 2**63 - 1), metavar="N", help="another seed than the file's"
         )
-        action.add_argument("--output", type=Path, metavar="DIR", help="save results and scenarios there")
+        add_output(action, "DIR", "save results and scenarios there")
     compare.add_argument(
         "--transport",
         type=_words,
@@ -395,9 +393,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "source", type=Path, nargs="+", metavar="STORE|RESULT", help="stores, results, or folders of results"
     )
-    report.add_argument(
-        "--output", type=Path, metavar="FILE.html", help="one page with pictures; else a table is printed"
-    )
+    add_output(report, "FILE.html", "one page with pictures; else a table is printed")
     report.add_argument(
         "--chrome-trace",
         type=Path,

@@ -20,10 +20,11 @@ import numpy as np
 
 from dlcp import __version__
 from dlcp.errors import ArgumentError
+from dlcp.progress import Line
 from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.hosts import beside_shipped
-from dlcp_sim.progress import Line, Moment, Progress
+from dlcp_sim.progress import Moment, Progress
 from dlcp_sim.result import Result
 from dlcp_sim.toml import tables_of
 

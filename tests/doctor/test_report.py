@@ -43,6 +43,26 @@ def test_findings_are_a_line_each_with_what_mends_it() -> None:
     assert summary_line(FINDINGS) == "1 failed, 1 warning, 1 in order"
 
 
+def test_what_is_in_order_is_a_line_and_the_interface() -> None:
+    way = Topic("interface").ok("dlcp binds 10.0.0.1 on eth0")
+    fine = [way, *(Topic(f"topic {number}").ok("fine") for number in range(9))]
+    host = Host("a", [*fine, *FINDINGS[1:]])
+    lines = list(Examination([], [host], [], []).lines(verbose=False, colour=False))
+    assert lines[:4] == [
+        "a:",
+        "  ok    interface  dlcp binds 10.0.0.1 on eth0",
+        "  warn  buffers    the receive buffer gets 208 KiB",
+        "                     mend: sysctl -w net.core.rmem_max=8388608",
+    ]
+    assert lines[5:7] == [
+        "  9 in order: topic 0, topic 1, topic 2, topic 3, topic 4, topic 5, topic 6,",
+        "  topic 7, topic 8 (--verbose shows them)",
+    ]
+    whole = list(Examination([], [host], [], []).lines(verbose=True, colour=False))
+    assert [line.split()[0] for line in whole[1:-1]] == [*["ok"] * 10, "warn", "mend:", "fail"]
+    assert lines[-1] == whole[-1] == "\n1 failed, 1 warning, 10 in order"
+
+
 def test_colour_is_around_the_verdict_only() -> None:
     assert list(finding_lines(FINDINGS[2:], colour=True)) == [
         "  \x1b[31mfail\x1b[0m  key  key file k is a directory"

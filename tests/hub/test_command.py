@@ -70,6 +70,7 @@ def test_what_is_no_file_of_keys_is_refused_and_not_shown(tmp_path: Path, text: 
             "--ports has 3 ports; accepted: at least 4",
         ),
         (["--bind", "127.0.0.1:0", "--ports", "9-1"], "port_range"),
+        (["--bind", "127.0.0.1:0", "--keys", "nofile"], "dlcp hub: nofile: No such file or directory\n"),
         (["--bind", "203.0.113.7:7100"], "the hub cannot listen at 203.0.113.7:7100"),
     ],
 )

@@ -260,7 +260,8 @@ def test_lab_that_cannot_be_made_leaves_nothing(name: str, monkeypatch: pytest.M
         (["up", "star", "--switch", "none", "--leaves", "2"], "spines is 0; accepted: 1 to 16"),
         (["down", "--name", "nowhere"], "lab 'nowhere' is not up"),
         (["fault", "x", "--down", "--name", "nowhere"], "lab 'nowhere' is not up"),
-        (["fault", "x", "--loss", "7"], "'7' is not accepted; accepted: 0 to 1"),
+        (["fault", "x", "--loss", "7"], "'7' is no fraction; if it is meant in percent, give 7% or 0.07"),
+        (["fault", "x", "--loss", "101%"], "'101%' is not accepted; accepted: 0 to 1, or 0% to 100%"),
         (["fault", "x", "--burst", "1"], "is not ENTER,LEAVE[,LOSS]"),
         (["run", "star", "--switch", "none", "--hosts", "7", "--", "true"], "hosts has 7; accepted: 0 to 3"),
         (["status", "--", "true"], "status runs no command"),
@@ -271,6 +272,17 @@ def test_bad_words_are_one_line_and_status_2(words: list[str], complaint: str) -
     assert done.returncode == 2
     assert complaint in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
+    """Before a lab is made for it."""
+    for words in (("run", "star"), ("exec", "h0", "--name", "nowhere")):
+        done = dlcp(*words, "--", "nosuchcmd")
+        assert (done.returncode, done.stderr) == (127, "dlcp lab: nosuchcmd: command not found\n")
+    plain = tmp_path / "plain.txt"
+    plain.touch()
+    done = dlcp("run", "star", "--", str(plain))
+    assert (done.returncode, done.stderr) == (126, f"dlcp lab: {plain}: Permission denied\n")
 
 
 def test_fault_without_a_wish_and_unknown_link_are_refused(name: str) -> None:

@@ -50,7 +50,7 @@ def test_loss_of_a_fabric_is_what_was_asked_and_changes_no_bit(tmp_path: Path) -
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     from dlcp.train.record import Record
 
-    words = ["--model", "digits", "--mode", "single", "--epochs", "1", "--world-size", "2", "--loss", "2"]
+    words = ["--model", "digits", "--mode", "single", "--epochs", "1", "--world-size", "2", "--loss", "2%"]
     done = train("--fabric", "star", *words, "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     (one,) = Record.load(tmp_path / "record.json").runs

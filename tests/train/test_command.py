@@ -31,9 +31,12 @@ RECORD = str(Path(__file__).with_name("record.json"))
         (["--world-size", "0"], "'0' is not accepted; accepted: 1 to 16"),
         (["--world-size", "17"], "'17' is not accepted; accepted: 1 to 16"),
         (["--world-size", "four"], "'four' is not accepted; accepted: 1 to 16"),
-        (["--loss", "51"], "'51' is not accepted; accepted: 0 to 50 percent"),
-        (["--loss", "nan"], "'nan' is not accepted; accepted: 0 to 50 percent"),
-        (["--loss", "-1"], "accepted: 0 to 50 percent"),
+        (["--loss", "51"], "'51' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
+        (["--loss", "51%"], "'51%' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
+        (["--loss", "5"], "'5' is no fraction; if it is meant in percent, give 5% or 0.05"),
+        (["--loss", "1"], "'1' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
+        (["--loss", "nan"], "'nan' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
+        (["--loss", "-1"], "accepted: 0 to 0.5, or 0% to 50%"),
         (["--epochs", "0"], "'0' is not accepted"),
         (["--seeds", "x"], "'x' is not accepted"),
         (["--timeout", "0"], "'0' is not accepted"),
@@ -47,9 +50,9 @@ RECORD = str(Path(__file__).with_name("record.json"))
         (["--lab", "--world-size", "1"], "give --lab at least 2 ranks"),
         (["--backend", "gloo"], "compared with itself"),
         (["--backend", "gloo", "--mode", "single"], "Gloo loses packets only in the --lab"),
-        (["--loss-budget", "51"], "'51' is not accepted; accepted: 0 to 50 percent"),
+        (["--loss-budget", "51"], "'51' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
         (
-            ["--backend", "gloo", "--mode", "single", "--loss", "0", "--loss-budget", "5"],
+            ["--backend", "gloo", "--mode", "single", "--loss", "0", "--loss-budget", "5%"],
             "--loss-budget is for dlcp; Gloo gives nothing up",
         ),
         (
@@ -72,7 +75,7 @@ RECORD = str(Path(__file__).with_name("record.json"))
             ["--backend", "gloo", "--mode", "single", "--loss", "0", "--recipe", "low_bit"],
             "--recipe low_bit is for dlcp; Gloo's sums are exact",
         ),
-        (["--recipe", "exact", "--loss-budget", "5"], "exact sums give nothing up"),
+        (["--recipe", "exact", "--loss-budget", "5%"], "exact sums give nothing up"),
         (["--recipe", "dlcp", "--loss-budget", "0"], "give it more than 0, or --recipe exact"),
         (["--output", __file__], "is a file; give a folder"),
         (["--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory; give a folder"),
@@ -128,9 +131,9 @@ def test_help_names_what_can_be_chosen() -> None:
     ("words", "recipe", "loss_budget"),
     [
         ([], "low_bit", 0.0),
-        (["--recipe", "low_bit", "--loss-budget", "10"], "low_bit", 0.1),
+        (["--recipe", "low_bit", "--loss-budget", "10%"], "low_bit", 0.1),
         (["--recipe", "dlcp"], "dlcp", 0.05),
-        (["--loss-budget", "10"], "dlcp", 0.1),
+        (["--loss-budget", "0.1"], "dlcp", 0.1),
         (["--loss-budget", "0"], "exact", 0.0),
         (["--mode", "single"], "exact", 0.0),
         (["--mode", "single", "--recipe", "low_bit"], "low_bit", 0.0),
@@ -174,7 +177,7 @@ def test_exchanges_take_the_place_of_runs_over_the_backend(monkeypatch: pytest.M
     ]
     assert plan.exchanges == ("ring", "hierarchical", "hub")
     assert (plan.hosts, plan.ranks_per_host) == (2, 2)
-    alone = plan_of("--exchange", "switch", "--mode", "single", "--model", "digits", "--loss", "2")
+    alone = plan_of("--exchange", "switch", "--mode", "single", "--model", "digits", "--loss", "2%")
     assert [run.configuration.name for run in alone.runs] == ["dlcp switch, 2 % loss"]
     assert (alone.hosts, alone.ranks_per_host) == (4, 1)
 
@@ -191,6 +194,13 @@ def test_runs_that_were_over_are_kept_when_the_others_are_stopped(
     assert f"dlcp train --draw {tmp_path / 'partial.json'}" in shown
     assert "2 of 4 runs" in shown
     assert Record.load(tmp_path / "partial.json").runs == Record.load(Path(RECORD)).runs[:2]
+
+
+def test_json_is_the_record_alone(tmp_path: Path) -> None:
+    for more in ([], ["--no-picture"]):
+        done = run("--draw", RECORD, "--json", "--output", str(tmp_path), *more)
+        assert done.returncode == 0
+        assert done.stdout == Record.load(Path(RECORD)).text() + "\n"
 
 
 def test_records_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -218,7 +228,7 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
         "--rate",
         "500M",
         "--loss",
-        "2",
+        "2%",
         "--model",
         "digits",
         "--epochs",
@@ -267,7 +277,7 @@ def test_every_exchange_trains_and_a_host_sends_what_its_formula_says(tmp_path: 
 
 def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
-    words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]
+    words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5%"]
     done = run(*words, "--world-size", "2", "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout  # no terminal, no colours
@@ -309,7 +319,7 @@ def test_study_from_end_to_end_and_loss_changes_no_bit_of_the_weights(tmp_path: 
 
 def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
-    words = ["--mode", "single", "--model", "digits", "--epochs", "2", "--loss", "5", "--loss-budget", "10"]
+    words = ["--mode", "single", "--model", "digits", "--epochs", "2", "--loss", "5%", "--loss-budget", "10%"]
     done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout

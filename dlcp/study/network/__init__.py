@@ -24,4 +24,4 @@ def studies() -> dict[str, Any]:
 
 def run(study: Any, options: argparse.Namespace) -> None:
     """`dlcp study NAME …` for a module."""
-    study.run(options.out, options.quick, options.seeds or (1 if options.quick else DEFAULT_SEEDS))
+    study.run(options.output, options.quick, options.seeds or (1 if options.quick else DEFAULT_SEEDS))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,9 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlcp.progress import left, shown
 from dlcp.study.training.errors import StudyError
 from dlcp.study.training.one_thread import one_thread
-from dlcp.study.training.progress import progress
 
 if TYPE_CHECKING:
     from dlcp.study.training.training import Result, Run
@@ -31,7 +32,7 @@ def tolerance(options: argparse.Namespace) -> None:
         scope = QUICK if options.quick else Scope()
         if options.seeds is not None:
             scope = replace(scope, seeds=options.seeds)
-        record = Record(options.out)
+        record = Record(options.output)
         results = record.results
 
         def train(until: float) -> Iterator[str]:
@@ -44,7 +45,7 @@ def tolerance(options: argparse.Namespace) -> None:
 
         go_on(options, results, train)
         if not results.tasks():
-            raise StudyError(f"{options.out} holds no run")
+            raise StudyError(f"{options.output} holds no run")
         complete = next(missing(scope, results), None) is None
 
         def draw(path: Path) -> None:
@@ -53,11 +54,12 @@ def tolerance(options: argparse.Namespace) -> None:
             figure.draw(results, path)
 
         report.leave(
-            options.out / "tolerance",
+            options.output / "tolerance",
             table.text(results, complete=complete),
             table.as_dict(results, complete=complete),
             table.markdown(results, complete=complete),
             None if options.no_picture else draw,
+            as_json=options.json,
         )
 
 
@@ -66,12 +68,11 @@ def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], 
     begin = time.monotonic()
     until = math.inf if options.minutes is None else begin + 60 * options.minutes
     try:
-        for added in () if options.draw else train(until):
-            progress(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
+        with shown() as show:
+            for added in () if options.draw else train(until):
+                show(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
     except KeyboardInterrupt:
-        progress("")
-        print("stopped; the same command goes on")
-    progress("")
+        print("stopped; the same command goes on", file=sys.stderr)
 
 
 def _trained(
@@ -97,10 +98,13 @@ def mse(options: argparse.Namespace) -> None:
     with one_thread():
         from dlcp.study.training import mse, mse_report, report
 
-        found = mse.measure(
-            entries=options.entries, ranks=options.ranks, progress=lambda share: progress(f"{share:.0%}")
-        )
-        progress("")
+        begin = time.monotonic()
+        with shown() as show:
+            found = mse.measure(
+                entries=options.entries,
+                ranks=options.ranks,
+                progress=lambda share: show(f"{share:.0%}{left(begin, share)}"),
+            )
 
         def draw(path: Path) -> None:
             from dlcp.study.training import mse_figure
@@ -108,9 +112,10 @@ def mse(options: argparse.Namespace) -> None:
             mse_figure.draw(found, path)
 
         report.leave(
-            options.out / "mse",
+            options.output / "mse",
             mse_report.text(found),
             asdict(found),
             mse_report.markdown(found),
             None if options.no_picture else draw,
+            as_json=options.json,
         )

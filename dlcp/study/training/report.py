@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -18,21 +19,24 @@ def leave(
     numbers: object,
     markdown: Iterable[str],
     draw: Callable[[Path], object] | None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Prints the text, writes the numbers as JSON and the paragraphs as Markdown, and draws.
 
-    Without matplotlib a sentence takes the picture's place.
+    `as_json`: prints the numbers in place of the text. Without matplotlib a sentence takes the picture's place.
     """
-    print(text)
+    print(json.dumps(numbers) if as_json else text)
+    said = sys.stderr if as_json else sys.stdout
     stem.with_suffix(".json").write_text(json.dumps(numbers) + "\n")
     stem.with_suffix(".md").write_text("\n\n".join(markdown) + "\n")
     if draw is None:
         return
     try:
         draw(stem.with_suffix(".png"))
-        print(f"\npicture: {stem.with_suffix('.png')}")
+        print(f"\npicture: {stem.with_suffix('.png')}", file=said)
     except ImportError as error:
-        print(f"\nno picture: {error}; pip install matplotlib")
+        print(f"\nno picture: {error}; pip install matplotlib", file=said)
 
 
 def plain(rows: Rows, words: int = 1) -> str:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlcp.arguments import add_json
 from dlcp.signals import handled
 from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import desired_entries
@@ -68,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         help="the Python of an environment with the packages of the extra p4shell",
     )
-    parser.add_argument("--json", action="store_true", help="the differences as JSON")
+    add_json(parser, ", of the differences")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +86,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        metavar="SECONDS",
+        metavar="S",
         type=_seconds,
         default=10.0,
         help="how long a switch may take for an answer (10)",

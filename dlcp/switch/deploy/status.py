@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dlcp.arguments import add_json
 from dlcp.switch import programs
 from dlcp.switch.deploy.command import add_target
 from dlcp.switch.deploy.packages import require
@@ -44,13 +45,13 @@ def add_parser(subparsers: Any) -> None:
     add_target(parser)
     parser.add_argument(
         "--watch",
-        metavar="SECONDS",
+        metavar="S",
         nargs="?",
         type=_interval,
         const=1.0,
         help="again and again, as rates since the time before (every second, by default)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per reading, on a line")
+    add_json(parser, ", an object per reading, on a line")
 
 
 def _interval(text: str) -> float:

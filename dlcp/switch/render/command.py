@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlcp.arguments import add_output
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.render.base import RENDERERS, render, renderer
@@ -37,9 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the ports to configure, A=NAME where the policy calls A so; default: the policy's. "
         "Of a Tofino: NAME=DEVICE_PORT,…",
     )
-    word.add_argument(
-        "--output", metavar="FILE", type=Path, help="write here; JSON gets its notes beside it, in FILE.txt"
-    )
+    add_output(word, "FILE", "write here; JSON gets its notes beside it, in FILE.txt")
     word.add_argument(
         "--shape", action=argparse.BooleanOptionalAction, help="hold ports at the policy's rates"
     )

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dlcp.arguments import add_json
+from dlcp.checks import option
 from dlcp.errors import SettingsError
 from dlcp.signals import handled
 from dlcp.switch.aggregation.entries import JobRequest
@@ -78,7 +80,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--salt", type=int, default=0, help="of path choices: another one per switch (default 0)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
+    parser.add_argument(
+        "--seed", type=option(0, 2**63 - 1), default=0, metavar="N", help="of everything random (default 0)"
+    )
     parser.add_argument(
         "--frames", type=int, default=Options.frames, help="that may wait (default %(default)s)"
     )
@@ -89,7 +93,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="per port, that the kernel holds while the switch does something else (default %(default)s)",
     )
     parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
-    parser.add_argument("--json", action="store_true", help="the counters at the end as JSON")
+    add_json(parser, " at the end, of the counters")
 
 
 def run(options: argparse.Namespace) -> int:

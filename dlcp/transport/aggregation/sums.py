@@ -139,7 +139,16 @@ class SwitchSums:
                 self._under_way.add(each)
                 self._queue.put(each)
         number, started_s = announced.sequence, announced.started_s
-        return Work(self._group, each, call.operation, words, number, started_s, options.label)
+        return Work(
+            self._group,
+            each,
+            call.operation,
+            words,
+            number,
+            started_s,
+            options.label,
+            algorithm="switch",
+        )
 
     @property
     def under_way(self) -> int:

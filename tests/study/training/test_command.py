@@ -30,7 +30,7 @@ def test_bad_words_are_refused(words: list[str], complaint: str, capsys: pytest.
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "tolerance", "--draw", "--out", str(tmp_path)]) == 2
+    assert main(["study", "tolerance", "--draw", "--output", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
 
 
@@ -41,12 +41,15 @@ def test_tolerance_leaves_its_report(
     monkeypatch.setattr(plan, "LOSSES_ABOVE", ())
     monkeypatch.setattr(plan, "LOSSES_BELOW", ())
     monkeypatch.setattr(plan, "QUICK", Scope(tasks=("mlp",), seeds=2, refine=False, arms=plan.ARMS[:2]))
-    assert main(["study", "tolerance", "--quick", "--out", str(tmp_path), "--no-picture"]) == 0
+    assert main(["study", "tolerance", "--quick", "--output", str(tmp_path), "--no-picture"]) == 0
     assert "Losses independent:" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"runs.csv", "tolerance.json", "tolerance.md"}
 
 
 def test_mse_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "mse", "--entries", "300000", "--out", str(tmp_path), "--no-picture"]) == 0
+    assert main(["study", "mse", "--entries", "300000", "--output", str(tmp_path), "--no-picture"]) == 0
     assert "ring, zero" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"mse.json", "mse.md"}
+    words = ["--entries", "300000", "--output", str(tmp_path), "--no-picture", "--json"]
+    assert main(["study", "mse", *words]) == 0
+    assert capsys.readouterr().out == (tmp_path / "mse.json").read_text()

@@ -24,7 +24,7 @@ def precision(options: argparse.Namespace) -> None:
         scope = QUICK if options.quick else FULL
         if options.seeds is not None:
             scope = replace(scope, seeds=options.seeds, core_seeds=max(options.seeds, scope.core_seeds))
-        record = Record(options.out)
+        record = Record(options.output)
         results = record.results
 
         def train_missing(until: float) -> Iterator[str]:
@@ -36,7 +36,7 @@ def precision(options: argparse.Namespace) -> None:
 
         go_on(options, results, train_missing)
         if not results.problems():
-            raise StudyError(f"{options.out} holds no run")
+            raise StudyError(f"{options.output} holds no run")
         complete = next(missing(scope, results), None) is None
 
         def draw(path: Path) -> None:
@@ -45,9 +45,10 @@ def precision(options: argparse.Namespace) -> None:
             figure.draw(results, path)
 
         report.leave(
-            options.out / "precision",
+            options.output / "precision",
             table.text(results, complete=complete),
             table.as_dict(results, complete=complete),
             table.markdown(results, complete=complete),
             None if options.no_picture else draw,
+            as_json=options.json,
         )

@@ -123,7 +123,7 @@ def test_as_int4_sends_as_many_bits() -> None:
 def test_report_of_a_part_and_of_all(tmp_path: Path, runs_max: int) -> None:
     record = Record(tmp_path)
     fill(record, runs_max)
-    assert main(["study", "precision", "--draw", "--no-picture", "--out", str(tmp_path)]) == 0
+    assert main(["study", "precision", "--draw", "--no-picture", "--output", str(tmp_path)]) == 0
     numbers = json.loads((tmp_path / "precision.json").read_text())
     assert numbers["runs"] == len(record.results)
     assert numbers["problems"][PROBLEM]["arms"][0]["arm"] == "fp32"
@@ -134,7 +134,7 @@ def test_quick_trains_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(problems.PerceptronSgd, "steps", 4)
     arms = (Arm("int4"), replace(AS_INT4, capacity="log-normal"))
     monkeypatch.setattr(plan, "QUICK", Scope(problems=(PROBLEM,), seeds=2, core_seeds=2, arms=arms))
-    assert main(["study", "precision", "--quick", "--out", str(tmp_path), "--no-picture"]) == 0
+    assert main(["study", "precision", "--quick", "--output", str(tmp_path), "--no-picture"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {
         "precision-runs.csv",
         "precision.json",
@@ -144,7 +144,7 @@ def test_quick_trains_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "precision", "--draw", "--out", str(tmp_path)]) == 2
+    assert main(["study", "precision", "--draw", "--output", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
 
 
