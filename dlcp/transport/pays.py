@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, loss
 from dlcp.checks import option
 from dlcp.transport.coded import GROUP_VALUES, codec_traits
 from dlcp.transport.schedule.choose import choose
@@ -122,9 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ranks", type=option(2, RANKS_MAX), required=True, metavar="N", help=ranks)
     per_host = "ranks on each host; default: 1"
     parser.add_argument("--per-host", type=option(1, RANKS_MAX), default=1, metavar="N", help=per_host)
-    loss = "of the packets on their way, 0 to 50; default: 0"
-    percent = _amount({"": 0.01, "%": 0.01}, 0, 0.5, "0 to 50 percent")
-    parser.add_argument("--loss", type=percent, default=0.0, metavar="PERCENT", help=loss)
+    lost = "of the packets on their way, such as 0.01 or 1%%; default: 0"
+    parser.add_argument("--loss", type=loss(0.5), default=0.0, metavar="LOSS", help=lost)
     given = parser.parse_args(arguments)
     if given.ranks % given.per_host or given.ranks == given.per_host:
         parser.error(f"--per-host {given.per_host}: accepted: a divisor of --ranks, not all of them")

@@ -62,7 +62,7 @@ def test_report_has_every_recipe_beside_gloo(capsys: pytest.CaptureFixture[str])
         "docs/pays.md shows another report"
     )
     assert "loss " not in text
-    assert main([*WORDS, "--loss", "1"]) == 0
+    assert main([*WORDS, "--loss", "1%"]) == 0
     assert "loss " in capsys.readouterr().out
 
 
@@ -74,7 +74,7 @@ def test_report_has_every_recipe_beside_gloo(capsys: pytest.CaptureFixture[str])
         (["--ranks", "65"], "argument --ranks: '65' is not accepted; accepted: 2 to 64"),
         (["--per-host", "3"], "--per-host 3: accepted: a divisor of --ranks"),
         (["--per-host", "4"], "--per-host 4: accepted: a divisor of --ranks"),
-        (["--loss", "60"], "argument --loss: '60' is not accepted; accepted: 0 to 50 percent"),
+        (["--loss", "60%"], "argument --loss: '60%' is not accepted; accepted: 0 to 0.5, or 0% to 50%"),
     ],
 )
 def test_bad_words_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
