@@ -221,6 +221,20 @@ def test_timeout_of_a_wait_leaves_the_work_under_way() -> None:
     ranks.run(own_timeout_of_wait)
 
 
+def own_timeout_of_a_message_to_itself() -> None:
+    received = torch.zeros(3)
+    work = dist.irecv(received, dist.get_rank())
+    with pytest.raises(errors.WaitTimeoutError, match=r"is not over after 0\.\d s \(timeout\)"):
+        work.wait(timedelta(milliseconds=50))
+    dist.isend(torch.ones(3), dist.get_rank())
+    work.wait()
+    assert torch.equal(received, torch.ones(3))
+
+
+def test_timeout_of_a_message_to_itself_leaves_it_under_way() -> None:
+    ranks.run(own_timeout_of_a_message_to_itself, 1)
+
+
 def monitored() -> str:
     import dlcp.torch
 
@@ -238,6 +252,7 @@ def monitored() -> str:
 def test_monitored_barrier_names_the_missing_ranks_everywhere() -> None:
     results = ranks.run(monitored, 4)
     assert "[1, 3]" in results[0]
+    assert "(timeout" in results[0]
     assert "[1, 3]" in results[2]
 
 
