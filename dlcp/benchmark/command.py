@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     with raising(KeyboardInterrupt, signal.SIGTERM):
         if not rank_processes.launched():
             return _start_ranks(arguments, options.ranks or 2)
-        if options.ranks not in (None, int(os.environ["WORLD_SIZE"])):
+        if options.ranks is not None and str(options.ranks) != os.environ["WORLD_SIZE"]:
             parser.error("--ranks: the launcher says how many there are; leave it out")
         return _be_rank(options)
 

@@ -28,6 +28,7 @@ from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
 from dlcp.lab.ranks import parse_hosts, run_ranks
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.progress import shown
 from dlcp.rank_processes import exit_status
 from dlcp.signals import raising
 from dlcp.units import parse_rate
@@ -117,7 +118,7 @@ def _says_when_interrupted() -> Iterator[None]:
 def _up(options: argparse.Namespace) -> int:
     lab = SwitchedLab(_fabric(options), name=_name(options))
     with _says_when_interrupted(), contextlib.ExitStack() as stack:
-        stack.enter_context(lab)
+        _made(stack, lab)
         setting = _add(lab, options.jobs)
         lab.let_stand()
         stack.pop_all()
@@ -132,6 +133,13 @@ def _up(options: argparse.Namespace) -> int:
     if setting:
         print(f"switches add for ranks with DLCP_AGGREGATION='{setting}'")
     return 0
+
+
+def _made(stack: contextlib.ExitStack, lab: SwitchedLab) -> SwitchedLab:
+    """Makes a lab, which takes seconds, and says so meanwhile; the stack takes it down."""
+    with shown() as show:
+        show(f"making {lab.fabric.hosts} hosts and {len(lab.fabric.switch_names)} switches")
+        return stack.enter_context(lab)
 
 
 def _add(lab: SwitchedLab, jobs: Path | None) -> str:
@@ -163,7 +171,8 @@ def _jobs(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     fabric = _fabric(options)
     hosts = None if options.hosts is None else parse_hosts(options.hosts, fabric.hosts)
-    with _says_when_interrupted(), SwitchedLab(fabric, name=options.name) as lab:
+    with _says_when_interrupted(), contextlib.ExitStack() as stack:
+        lab = _made(stack, SwitchedLab(fabric, name=options.name))
         for note in lab.switches.notes():
             print(f"note: {note}", file=sys.stderr)
         setting = _add(lab, options.jobs)

@@ -69,6 +69,7 @@ def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], 
     until = math.inf if options.minutes is None else begin + 60 * options.minutes
     try:
         with shown() as show:
+            show("the first run")
             for added in () if options.draw else train(until):
                 show(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
     except KeyboardInterrupt:
