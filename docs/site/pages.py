@@ -24,6 +24,7 @@ OUTSIDE = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
+    "examples/README.md": "examples.md",
     "p4/aggregation.md": "aggregation.md",
     "p4/README.md": "p4.md",
 }
