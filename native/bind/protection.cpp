@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bind/bind.hpp"
+#include "engine/processor.hpp"
 #include "engine/protection.hpp"
 #include "engine/wire.hpp"
 
@@ -50,6 +51,9 @@ nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_num
 
 // The package aeg carries libaegis for most machines; its extension module exports no symbols, but says where they are.
 void find_aegis() {
+#if defined(__x86_64__)
+    if (!processor().avx2) return;  // without AVX its aegis_init() meets an illegal instruction
+#endif
     try {
         const nb::module_ package = nb::module_::import_("aeg._aegis");
         const nb::object ffi = package.attr("ffi"), library = package.attr("lib");
