@@ -47,7 +47,7 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
-	@echo "make wheels    dist/*.whl for any Linux with glibc 2.28  WHEEL_PYTHONS=\"python3.11 python3.12\""
+	@echo "make wheels    dist/*.whl for this processor, Linux with glibc 2.28      WHEEL_PYTHONS=\"python3.11 python3.12\""
 	@echo "make lines     how long each room is, after it has grown or shrunk"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"

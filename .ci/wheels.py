@@ -84,12 +84,13 @@ def run(*words: object, folder: Path = ROOT, **changes: str) -> str:
 
 def environment(name: str, python: str, packages: list[str]) -> Path:
     """An environment with the packages in the versions that are tested together: its bin."""
-    folder = WORK / name
-    if not (folder / "made").exists():
+    folder, made = WORK / name, WORK / name / "made"
+    wanted = "\n".join([*packages, (ROOT / "constraints.txt").read_text()])
+    if not made.exists() or made.read_text() != wanted:
         run(python, "-m", "venv", "--clear", folder)
         pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         run(*pip, "-c", "constraints.txt", *packages)
-        (folder / "made").touch()
+        made.write_text(wanted)
     return folder / "bin"
 
 

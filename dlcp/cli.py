@@ -117,7 +117,7 @@ def _version(words: list[str]) -> int:
     try:
         from dlcp import _native
     except ImportError as error:
-        print(f"dlcp {__version__}")
+        print(json.dumps(told) if as_json else f"dlcp {__version__}")
         print(f"the compiled engine does not load: {error}; install dlcp again with pip", file=sys.stderr)
         return 1
     told |= {"wire_format": _native.WIRE_VERSION}

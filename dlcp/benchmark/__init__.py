@@ -1,7 +1,8 @@
 """`dlcp bench`: times collectives between ranks, in the manner of nccl-tests, and checks every result.
 
 It starts ranks by itself, or is every rank of a launcher, where rank 0 prints. Exit status: 0; 1 if a value was wrong;
-2 for bad input and for a rank that failed; 130 after Ctrl-C, with what is done printed. Only measure.py loads torch, in
+2 for bad input and for a rank that failed; 128 + n for one that signal n ended; 130 after Ctrl-C, with what is done
+printed. Only measure.py loads torch, in
 the ranks.
 """
 

@@ -16,6 +16,7 @@ from dlcp import rank_processes
 from dlcp.arguments import Parser, add_json, add_output
 from dlcp.benchmark.samples import BUS_FACTORS, Sample, heading, row
 from dlcp.checks import option
+from dlcp.errors import DlcpError
 from dlcp.progress import terminal_line
 from dlcp.signals import raising
 from dlcp.units import parse_size, size
@@ -42,7 +43,10 @@ def run(arguments: Sequence[str]) -> int:
             return _start_ranks(arguments, options.ranks or 2)
         if options.ranks is not None and str(options.ranks) != os.environ["WORLD_SIZE"]:
             parser.error("--ranks: the launcher says how many there are; leave it out")
-        return _be_rank(options)
+        try:
+            return _be_rank(options)
+        except RuntimeError as error:  # of another backend; 1 would say that a value was wrong
+            raise error if isinstance(error, DlcpError) else DlcpError(str(error)) from None
 
 
 def _start_ranks(arguments: Sequence[str], ranks: int) -> int:

@@ -5,36 +5,41 @@ Functions are quick, and none is called after close() has returned.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import threading
 import time
 from collections.abc import Callable
 
 
 class Deadlines:
-    """Of one group. Any thread may use it."""
+    """Of one group. Any thread may use it. Holds what is added until it is due or dropped."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
+        self._due: dict[int, tuple[float, Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def add(self, after_s: float, function: Callable[[], None]) -> None:
-        """Has a function called once, `after_s` seconds from now. After close(): never."""
+    def add(self, number: int, after_s: float, function: Callable[[], None]) -> None:
+        """Has a function called once, `after_s` seconds from now, unless it is dropped. After close(): never."""
         with self._changed:
-            heapq.heappush(self._heap, (time.monotonic() + after_s, next(self._numbers), function))
-            if self._thread is None and not self._closed:
+            if self._closed:
+                return
+            self._due[number] = time.monotonic() + after_s, function
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="dlcp-hub-deadlines", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def drop(self, number: int) -> None:
+        """Forgets the function of this number, if it has not been called."""
+        with self._changed:
+            self._due.pop(number, None)
 
     def close(self) -> None:
         """Forgets what has not been called. Blocks for a function that is being called. Again: nothing."""
         with self._changed:
             self._closed = True
+            self._due.clear()
             self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -46,9 +51,12 @@ class Deadlines:
                     self._changed.wait(left_s)
                 if self._closed:
                     return
-                _, _, function = heapq.heappop(self._heap)
+                _, function = self._due.pop(self._first())
             function()
+
+    def _first(self) -> int:
+        return min(self._due, key=lambda number: self._due[number][0])
 
     def _left_s(self) -> float | None:
         """Until the next one is due; None: there is none."""
-        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+        return max(0.0, self._due[self._first()][0] - time.monotonic()) if self._due else None

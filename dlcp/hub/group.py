@@ -161,13 +161,15 @@ class ServedGroup:
         if is_last:
             self._end_waiting(said.sequence)
         elif is_first:
-            self._deadlines.add(said.deadline_us * 1e-6, lambda: self._end_waiting(said.sequence))
+            wait_s = said.deadline_us * 1e-6
+            self._deadlines.add(said.sequence, wait_s, lambda: self._end_waiting(said.sequence))
 
     def _end_waiting(self, sequence: int) -> None:
         with self._lock:
             said, workers = self._due.pop(sequence, (None, set()))
         if said is None:
             return
+        self._deadlines.drop(sequence)
         absent = tuple(worker for worker in self._workers if worker not in workers)
         try:
             self._start(said, absent)

@@ -42,7 +42,7 @@ from dlcp.transport.logger import RankLogger
 from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
-from dlcp.transport.round_trip import asked_ranks, expect, round_trip_s
+from dlcp.transport.round_trip import asked_ranks, expect, give_up, round_trip_s
 from dlcp.transport.schedule.adders import open_adders
 from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
@@ -235,9 +235,9 @@ class Job(Closeable):
 
     @functools.cached_property
     def round_trip_s(self) -> float | None:
-        """To another host and back, seconds, as rank 0 measured it; None: all are on one host, or no other answered.
+        """To another host and back, seconds, as rank 0 measured it.
 
-        Asks the store once.
+        None: no rank that was asked is on another host, or none answered. Asks the store once.
         """
         # Set before the start was complete, or not at all: so all ranks find the same.
         return float(self._store.get("round_trip_s")) if self._store.check(["round_trip_s"]) else None
@@ -398,9 +398,11 @@ class Job(Closeable):
         if self.size == 1:
             return True
         first = RankCard.from_json(record.card.encode(), 0)
-        if self.rank in asked_ranks(self.size) and self.card.where != first.where:
-            expect(self.endpoint)
-        return meeting.arrive(self.card, lambda: self._measure(meeting.store))
+        asked = self.rank in asked_ranks(self.size) and self.card.where != first.where
+        expected = expect(self.endpoint) if asked else []
+        arrived = meeting.arrive(self.card, lambda: self._measure(meeting.store))
+        give_up(expected)
+        return arrived
 
     def _measure(self, store: Store) -> None:
         """Rank 0: leaves the round trip to other hosts in the store, if there are any."""

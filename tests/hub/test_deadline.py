@@ -32,9 +32,12 @@ class Clock:
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
 
-    def add(self, after_s: float, function: Callable[[], None]) -> None:
+    def add(self, number: int, after_s: float, function: Callable[[], None]) -> None:
         assert after_s > 0
         self.waiting.append(function)
+
+    def drop(self, number: int) -> None:
+        """A clock may be about to call what is dropped."""
 
     def close(self) -> None:
         self.waiting.clear()
@@ -199,14 +202,19 @@ def test_the_hubs_own_clock_ends_the_wait() -> None:
 def test_a_clock_calls_in_the_order_of_times_and_nothing_once_it_is_closed() -> None:
     called, both = [], threading.Event()
     clock = Deadlines()
-    clock.add(PATIENCE_S, lambda: called.append("never"))
-    clock.add(0.02, lambda: (called.append("second"), both.set()))
-    clock.add(0.0, lambda: called.append("first"))
+    clock.add(1, PATIENCE_S, lambda: called.append("never"))
+    clock.add(2, 0.02, lambda: (called.append("second"), both.set()))
+    clock.add(3, 0.01, lambda: called.append("dropped"))
+    clock.drop(3)
+    clock.drop(3)
+    clock.add(4, 0.0, lambda: called.append("first"))
     assert both.wait(PATIENCE_S)
+    assert list(clock._due) == [1]
     clock.close()
-    clock.add(0.0, lambda: called.append("never"))
+    clock.add(5, 0.0, lambda: called.append("never"))
     clock.close()
     assert called == ["first", "second"]
+    assert not clock._due
 
 
 def test_where_no_single_hub_adds_all_ranks_are_waited_for(clock: Clock) -> None:

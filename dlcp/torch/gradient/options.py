@@ -20,6 +20,7 @@ from dlcp.torch.gradient.phase import PhaseRule
 from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp.torch.selectors import SELECTORS
 from dlcp.transport.coded import codec_traits
+from dlcp.transport.communicator import DEADLINE_S_MAX, DEADLINE_S_MIN
 
 DLCP_BUDGET = 0.05
 """The loss budget of the recipe "dlcp", if none is given."""
@@ -156,7 +157,7 @@ class GradientOptions:
             raise ArgumentError(checks.refusal("phase", self.phase, "a PhaseRule, or None"))
         checks.boolean("layer_classes", self.layer_classes)
         if self.deadline_s is not None:
-            checks.number("deadline_s", self.deadline_s, 0, above=True, unit="seconds")
+            checks.number("deadline_s", self.deadline_s, DEADLINE_S_MIN, DEADLINE_S_MAX, unit="seconds")
         if isinstance(self.patience_s, str):
             checks.choice("patience_s", self.patience_s, ("auto",))
         elif self.patience_s is not None:
