@@ -268,7 +268,11 @@ def test_source_distribution_holds_all_that_is_committed(repository: Path, tmp_p
 def test_wheels_are_for_interpreters_that_are_here(repository: Path) -> None:
     """`make wheels` tries what it builds; this is that it would build something."""
     printed = subprocess.run(
-        ["make", "-n", "wheels"], cwd=repository, capture_output=True, text=True, check=True
+        ["make", "-n", "--no-print-directory", "wheels"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     _, program, *interpreters = printed.stdout.splitlines()[-1].split()
     assert program == ".ci/wheels.py"

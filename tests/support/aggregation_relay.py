@@ -7,6 +7,8 @@ back as datagrams. `take` may lose a packet, `give` change an answer, and `reboo
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from tests.support.aggregation_program import InterpretedSwitch
 from tests.support.bmv2 import Program
 
 HOST = "127.0.0.1"
+_BLOCKS = itertools.count()
 
 
 class Relay:
@@ -117,14 +120,13 @@ class Relay:
 
 
 def _free_ports(count: int) -> range:
-    """In a row, from one that the kernel gives."""
+    """In a row, of those that the kernel gives to nobody: other sockets of this process ask it for theirs meanwhile."""
     while True:
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = 0
-            for place in range(count):
+        first = 8192 + (os.getpid() + next(_BLOCKS)) % 384 * 64
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
                 probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-                probe.bind((HOST, first + place))
-                first = first or int(probe.getsockname()[1])
+                probe.bind((HOST, port))
             return range(first, first + count)
 
 
