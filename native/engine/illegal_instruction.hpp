@@ -5,8 +5,6 @@
 // process's for that long, so whatever is tried is short, and owns nothing that a destructor would have to free.
 #pragma once
 
-#include <pthread.h>
-
 #include <csetjmp>
 #include <csignal>
 
@@ -16,19 +14,12 @@ namespace dlcp {
 template <class Attempt>
 bool runs_here(const Attempt& attempt) {
     static sigjmp_buf behind;
-    static pthread_t caller;
-    caller = pthread_self();
     struct sigaction jump = {};
     struct sigaction before = {};
-    jump.sa_handler = [](int) {
-        if (pthread_equal(caller, pthread_self()) != 0) siglongjmp(behind, 1);
-        // Another thread's own: it meets it again, and the process ends as it would have.
-        std::signal(SIGILL, SIG_DFL);
-    };
+    jump.sa_handler = [](int) { siglongjmp(behind, 1); };
     sigemptyset(&jump.sa_mask);
     sigaction(SIGILL, &jump, &before);
-    volatile bool result = false;
-    if (sigsetjmp(behind, 1) == 0) result = attempt();
+    const bool result = sigsetjmp(behind, 1) == 0 && attempt();
     sigaction(SIGILL, &before, nullptr);
     return result;
 }

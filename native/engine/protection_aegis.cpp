@@ -142,13 +142,17 @@ bool gives_the_published_vector(const Functions& functions) {
     return !opens();
 }
 
+bool works(const Functions& functions) {
+    return runs_here([&] { return gives_the_published_vector(functions); });
+}
+
 // What lend_aegis() was given.
 Functions lent;
 
 // The functions of a library that is fast and correct here, or all null. Once loaded, the library stays loaded.
 Functions load() {
     if (processor_cost() == 0) return {};
-    if (lent.encrypt != nullptr && runs_here([] { return gives_the_published_vector(lent); })) return lent;
+    if (lent.encrypt != nullptr && works(lent)) return lent;
     for (const char* const name : {"libaegis.so.0", "libaegis.so"}) {
         void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) continue;
@@ -157,7 +161,7 @@ Functions load() {
             .encrypt = reinterpret_cast<Encrypt*>(dlsym(library, "aegis128x2_encrypt_detached")),
             .decrypt = reinterpret_cast<Decrypt*>(dlsym(library, "aegis128x2_decrypt_detached"))};
         if (initialise != nullptr && functions.encrypt != nullptr && functions.decrypt != nullptr &&
-            runs_here([&] { return initialise() == 0 && gives_the_published_vector(functions); }))
+            initialise() == 0 && works(functions))
             return functions;
     }
     return {};
