@@ -52,7 +52,7 @@ nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_num
 // The package aeg carries libaegis for most machines; its extension module exports no symbols, but says where they are.
 void find_aegis() {
 #if defined(__x86_64__)
-    if (!processor().avx2) return;  // without AVX its aegis_init() meets an illegal instruction
+    if (!processor().avx2) return;  // its aegis_init() has instructions of AVX
 #endif
     try {
         const nb::module_ package = nb::module_::import_("aeg._aegis");
