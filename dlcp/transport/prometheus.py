@@ -407,6 +407,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "dlcp"
     sys_version = ""
+    wbufsize = (
+        io.DEFAULT_BUFFER_SIZE
+    )  # a short answer is one segment: a server that closes cuts it before or after
 
     def setup(self) -> None:
         super().setup()
