@@ -2,8 +2,7 @@
 
 The executor and the engine that ship run on the simulator's hosts, so times are exact for a seed and do not depend on
 this machine. So do the worker and the slots of switches that add, where a network's switches could: with at most 32
-ranks at each. Their time includes what ranks agree on before and after. Adding takes no time. "With turns": the time
-under congestion control auto beside that under the default.
+ranks at each. Their time includes what ranks agree on before and after. Adding takes no time.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def run(*, quick: bool) -> Report:
     for name in QUICK if quick else NETWORKS:
         network = NETWORKS[name]
         progress(name)
-        columns = ["", "ms", "of the ring's", "host's port", "up-link", "with turns"]
+        columns = ["", "ms", "of the ring's", "host's port", "up-link"]
         table = report.table(f"{name}: bytes per byte of the tensor", columns)
         ring_s = 0.0
         for exchange, servers in (
@@ -138,10 +137,6 @@ def run(*, quick: bool) -> Report:
             *((("switch", 0),) if network.adds else ()),
         ):
             took_s, host, uplink = simulate(network, exchange, servers, nbytes)
-            turns = ""
-            if exchange != "switch":
-                turns_s, _, _ = simulate(network, exchange, servers, nbytes, congestion="auto")
-                turns = f"{turns_s / took_s:.2f}"
             ring_s = took_s if exchange == "ring" else ring_s
             label = f"hub, servers: {servers}" if servers else exchange
             shown = f"{uplink / nbytes:.2f}" if network.group_size else ""
@@ -151,14 +146,11 @@ def run(*, quick: bool) -> Report:
                 f"{took_s / ring_s:.2f}" if ring_s else "",
                 f"{host / nbytes:.2f}",
                 shown,
-                turns,
             )
     return report
 
 
-def simulate(
-    network: Network, exchange: str, servers: int, nbytes: int, congestion: str = "window"
-) -> tuple[float, float, float]:
+def simulate(network: Network, exchange: str, servers: int, nbytes: int) -> tuple[float, float, float]:
     """Seconds of an all-reduce, and bytes that the busiest worker and the busiest up-link send in one."""
     import dlcp_sim
     from dlcp_sim.transports import Dlcp
@@ -172,9 +164,7 @@ def simulate(
         group_size=network.group_size if grouped else 0,
         **network.places(servers),
     )
-    scenario = dlcp_sim.Scenario(
-        fabric=network.fabric(servers), transport=Dlcp(congestion=congestion), workload=load, seed=1
-    )
+    scenario = dlcp_sim.Scenario(fabric=network.fabric(servers), transport=Dlcp(), workload=load, seed=1)
     result = scenario.run()
     parts = np.split(np.asarray(result.tasks.finish_s), network.times)
     ends = [0.0, *(float(np.max(part)) for part in parts)]

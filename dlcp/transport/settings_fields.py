@@ -117,10 +117,10 @@ class SettingsFields:
     """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto learns it from
     what arrives. Accepted: an integer from 0 to 10 000 000 000 000.
     """
-    congestion: str = "window"
-    """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
-    tolerated; credit: the receiver grants bytes at its own line rate, for incast; auto: window, and turns given
-    by a receiver whose line several senders fill. Accepted: one of window, line_rate, credit, auto.
+    congestion: str = "auto"
+    """auto: window, and turns given by a receiver whose line several senders fill; window: a window on ECN marks and
+    median delay; line_rate: line rate, halved when more is lost than is tolerated; credit: the receiver grants
+    bytes at its own line rate, for incast. Accepted: one of auto, window, line_rate, credit.
     """
     target_delay_s: float = 0.001
     """Standing queue that the congestion window tolerates. Accepted: a number above 0 up to 10."""

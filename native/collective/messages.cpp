@@ -84,6 +84,7 @@ CommandError CollectiveExecutor::start_receive(Time now, Group& group, StepId id
         const Schedule::Step& plan = operation.schedule->steps()[id.step];
         state.peer = peer_of(group, plan.peer);
         command.tag = Tag::of_collective(group.number, operation.sequence, plan.message, operation.signature);
+        command.part = true;
         command.sink = {&CollectiveExecutor::on_block, this, id.token()};
     }
     command.peer = state.peer;

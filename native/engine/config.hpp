@@ -39,7 +39,7 @@ struct EndpointConfig {
     std::uint16_t min_run_packets = 1;
     SwitchesSpray switches_spray{};
 
-    CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, window, is the default
+    CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, auto, is the default
     // 1 ms: with a kernel stack and shared cores, scheduling alone delays packets by this much. A simulator of 100
     // Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
     Duration target_delay = milliseconds(1);

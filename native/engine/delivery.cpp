@@ -47,12 +47,23 @@ bool Endpoint::open_message(Time now, Peer& peer, const wire::Header& h) {
     if (m.deadline != 0) m.deadline_at = now + wire::decode_deadline(m.deadline);
     IncomingEntry& entry = peer.session->receiver.messages[h.message_id];
     entry.state.apply(IncomingIdState::Event::open);
-    if (turns_.gives() && !is_trusted(peer.address))
-        turns_.opened(peer.index, {m.traffic_class, m.message_bytes}, peer.rank - config_.rank,
-                      peer.rtt.measured() ? peer.rtt.min() : config_.initial_rtt);
     entry.slot = slot;
+    if (m.has_receive()) count_for_turns(m);
     if (m.has_receive() && m.size_error() != CommandError::none) finish_incoming(now, slot, m.size_error());
     return true;
+}
+
+// Something of a message with a receive is to come. What nobody has asked for has no turns: the engine does not know yet
+// whether it is a part of a whole.
+void Endpoint::count_for_turns(IncomingMessage& m) {
+    const Peer& peer = *peers_[m.peer];
+    if (!turns_.gives() || is_trusted(peer.address)) return;
+    m.counted = true;
+    if (m.part)
+        turns_.part_opened(peer.index);
+    else
+        turns_.opened(peer.index, {m.traffic_class, m.message_bytes}, m.missing_bytes(), peer.rank - config_.rank,
+                      peer.rtt.measured() ? peer.rtt.min() : config_.initial_rtt);
 }
 
 // Accepts one block. False: no room, so the packet is not acknowledged.
@@ -147,7 +158,7 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
         ++m.received_blocks;
         m.received_bytes += h.payload_bytes;
         m.received_critical += critical;
-        if (turns_.gives()) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, h.payload_bytes);
+        if (m.counted && !m.part) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, h.payload_bytes);
         counters_.data_bytes_placed += h.payload_bytes;
         m.place(now, h.block_index, d.payload, h.payload_bytes);
         coalescing_.on_data(h.payload_bytes, m.missing_bytes(), is_trusted(peers_[m.peer]->address));
@@ -226,7 +237,10 @@ void Endpoint::finish_incoming(Time now, std::uint32_t slot, CommandError error)
 void Endpoint::settle_message(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     Peer& peer = *peers_[m.peer];
-    if (turns_.gives()) turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, m.missing_bytes());
+    if (m.counted && m.part)
+        turns_.part_ended(m.peer);
+    else if (m.counted)
+        turns_.placed(m.peer, {m.traffic_class, m.message_bytes}, m.missing_bytes());
     if (m.error == CommandError::none) {
         m.abandoned_blocks = m.blocks - m.received_blocks;
         m.abandoned_bytes = m.missing_bytes();

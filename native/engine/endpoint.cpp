@@ -201,6 +201,7 @@ CommandResult<MessageId> Endpoint::claim(Time now, Peer* peer, std::uint32_t slo
     unexpected_ -= charge(m.message_bytes);
     if (!m.over()) {
         if (peer) ++peer->receives;
+        count_for_turns(m);
         if (wrong != CommandError::none)
             finish_incoming(now, slot, wrong);
         else

@@ -294,6 +294,7 @@ private:
     bool has_room(std::uint32_t message_bytes) const;
     void announce_unexpected(const Peer& peer, const wire::Header& header);
     bool open_message(Time now, Peer& peer, const wire::Header& header);
+    void count_for_turns(IncomingMessage& message);
     void note_first_pass_over(Time now, IncomingMessage& message, std::uint32_t delay_ns);
     void end_if_possible(Time now, std::uint32_t slot);
     void finish_incoming(Time now, std::uint32_t slot, CommandError error);

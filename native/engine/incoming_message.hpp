@@ -30,12 +30,14 @@ struct alignas(cache_line_bytes) IncomingMessage {
     std::uint32_t capacity_bytes = 0;
     BlockSink sink;      // takes the blocks in place of `buffer`
     bool exact = false;  // the message must have capacity_bytes
+    bool part = false;   // of a whole
     Time since{0};
     Link match_link;   // in the chain of its tag: receives without a message, or messages without a receive
     Link posted_link;  // in its peer's list of receives and messages that are not over
 
     // The message, once a packet of it has arrived.
     bool confirmed = false;  // over, and its sender knows the end or never sent any of it
+    bool counted = false;    // the turns know of it: of what is left, or that it is a part
     std::uint32_t peer = UINT32_MAX;
     std::uint32_t wire_id = 0;
     std::uint32_t message_bytes = 0;
@@ -91,6 +93,7 @@ struct alignas(cache_line_bytes) IncomingMessage {
         capacity_bytes = command.capacity_bytes;
         sink = command.sink;
         exact = command.exact;
+        part = command.part;
         since = now;
     }
     void set_message(std::uint32_t from, const wire::Header& h) {

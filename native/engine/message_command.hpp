@@ -56,6 +56,7 @@ struct ReceiveCommand {
     std::uint32_t capacity_bytes = 0;
     BlockSink sink;      // with `place` set, `buffer` is not used
     bool exact = false;  // a message of another length fails with wrong_size before any block is placed
+    bool part = false;   // of a whole that is of use only with its last part: it has no turns (turn_scheduler.hpp)
 };
 
 // How one message ended. Bits are set per block in the bitmaps; sums are in bytes of payload.

@@ -40,42 +40,54 @@ std::uint64_t TurnScheduler::Entry::total() const {
     return sum;
 }
 
-void TurnScheduler::opened(std::uint32_t peer, Kind kind, std::uint32_t order, Duration rtt) {
-    if (kind.message_bytes == 0) return;
+void TurnScheduler::opened(std::uint32_t peer, Kind kind, std::uint64_t left, std::uint32_t order, Duration rtt) {
+    if (left == 0) return;
     if (peer >= peers_.size()) peers_.resize(peer + 1);
     Entry& entry = peers_[peer];
-    if (entry.filled == 0) {
-        entry.place = static_cast<std::uint32_t>(active_.size());
-        entry.since = ++arrivals_;
-        active_.push_back(peer);
-    }
     const unsigned place = place_of(kind);
-    entry.left[place] += kind.message_bytes;
+    entry.left[place] += left;
     entry.filled |= std::uint64_t{1} << place;
     entry.rtt = std::max(rtt, nanoseconds(1));
     entry.order = order;
     round_ = sharing_ ? std::max(round_, rtt) : rtt;
     queue_ = round_ / 2;
-    news_ = sharing_;
+    update(peer);
 }
 
-void TurnScheduler::emptied(Entry& entry, unsigned place) {
-    if (entry.filled == 0) return;
-    entry.filled &= ~(std::uint64_t{1} << place);
+void TurnScheduler::part_opened(std::uint32_t peer) {
+    if (peer >= peers_.size()) peers_.resize(peer + 1);
+    if (peers_[peer].parts++ == 0) update(peer);
+}
+
+void TurnScheduler::emptied(std::uint32_t peer, unsigned place) {
+    peers_[peer].filled &= ~(std::uint64_t{1} << place);
+    update(peer);
+}
+
+// Whether this peer is one of those that wait for turns, after a change.
+void TurnScheduler::update(std::uint32_t peer) {
+    Entry& entry = peers_[peer];
     news_ = sharing_;
-    if (entry.filled != 0) return;
+    const bool active = entry.filled != 0 && entry.parts == 0;
+    if (active == entry.active) return;
+    entry.active = active;
+    if (active) {
+        entry.place = static_cast<std::uint32_t>(active_.size());
+        entry.since = ++arrivals_;
+        active_.push_back(peer);
+        return;
+    }
     peers_[active_.back()].place = entry.place;
     active_[entry.place] = active_.back();
     active_.pop_back();
+    if (entry.turn == 0) freed_.push_back(peer);
 }
 
 void TurnScheduler::forget(std::uint32_t peer) {
     if (peer >= peers_.size()) return;
     Entry& entry = peers_[peer];
-    while (entry.filled != 0) {
-        entry.left[entry.first()] = 0;
-        emptied(entry, entry.first());
-    }
+    entry.filled = 0;
+    update(peer);
     entry = {};
 }
 
@@ -90,6 +102,9 @@ void TurnScheduler::decide(Time now, std::vector<std::uint32_t>& told) {
     news_ = false;
     const bool over = now >= tick_end_;
     if (over) measure(now);
+    for (const std::uint32_t peer : freed_)
+        if (!peers_[peer].active && std::exchange(peers_[peer].turn, unlimited) == 0) told.push_back(peer);
+    freed_.clear();
     if (!sharing_ && !(over && meets_incast(now))) return;
     sharing_ = true;
     if (idle_ticks_ > most_idle_ticks) not_before_ = now + round_ * free_rounds;

@@ -8,6 +8,9 @@
 // All this happens only while several senders fill this host's line: while less arrives, another link is the
 // bottleneck, and the order here says nothing about it. If a turn leaves the line idle (its sender is busy elsewhere),
 // more senders get theirs; if that does not help either, all are free again for a while.
+//
+// Parts of a whole, such as what a collective adds, have no turns: the whole is there with its last part, and an order
+// among the parts can only delay that. While a part of a sender is under way, the sender is free.
 #pragma once
 
 #include <algorithm>
@@ -36,16 +39,21 @@ public:
         std::uint8_t traffic_class = 0;
         std::uint32_t message_bytes = 0;
     };
-    // A message of this peer begins; some of it has come, or will not come any more. Call only if gives().
-    // `order`: who is first of equals.
-    void opened(std::uint32_t peer, Kind kind, std::uint32_t order, Duration rtt);
+    // A message of this peer, of which so many bytes are to come, begins; some of it has come, or will not come any
+    // more. Call only if gives(). `order`: who is first of equals.
+    void opened(std::uint32_t peer, Kind kind, std::uint64_t left, std::uint32_t order, Duration rtt);
     void placed(std::uint32_t peer, Kind kind, std::uint64_t bytes) {
         if (peer >= peers_.size()) return;
         Entry& entry = peers_[peer];
         const unsigned place = place_of(kind);
         std::uint64_t& left = entry.left[place];
         left -= std::min(bytes, left);
-        if (left == 0) emptied(entry, place);
+        if (left == 0) emptied(peer, place);
+    }
+    // A part of a whole begins, or ends.
+    void part_opened(std::uint32_t peer);
+    void part_ended(std::uint32_t peer) {
+        if (peer < peers_.size() && peers_[peer].parts > 0 && --peers_[peer].parts == 0) update(peer);
     }
     // Data has come, at this time by the driver's clock, this much on the line, after so long in queues.
     void arrived(Time at, std::uint64_t bytes, Duration queued) {
@@ -89,7 +97,9 @@ private:
         std::uint64_t chosen = 0;        // by which decision
         Duration rtt{0};
         std::uint32_t order = 0;  // of equals the least goes first
-        std::uint32_t place = 0;  // in active_, while filled
+        std::uint32_t parts = 0;  // of wholes, under way
+        std::uint32_t place = 0;  // in active_, while `active`
+        bool active = false;
 
         unsigned first() const { return static_cast<unsigned>(std::countr_zero(filled)); }
         std::uint64_t total() const;
@@ -100,7 +110,8 @@ private:
         const auto log2 = static_cast<unsigned>(std::bit_width(kind.message_bytes));
         return (classes - 1u - kind.traffic_class) * sizes + std::min((std::max(log2, 11u) - 11) / 4, sizes - 1);
     }
-    void emptied(Entry& entry, unsigned place);
+    void emptied(std::uint32_t peer, unsigned place);
+    void update(std::uint32_t peer);
     std::uint64_t product(Duration rtt) const;
     bool meets_incast(Time now);
     void measure(Time now);
@@ -116,7 +127,8 @@ private:
     bool sharing_ = false;
     bool news_ = false;  // a message has begun or ended while turns are given
     std::vector<Entry> peers_;
-    std::vector<std::uint32_t> active_;  // peers with something left
+    std::vector<std::uint32_t> active_;  // peers with something left, and no part of a whole
+    std::vector<std::uint32_t> freed_;   // active no more, and last told to wait
     std::uint64_t arrivals_ = 0;
     std::uint64_t decisions_ = 0;
     std::uint64_t arrived_ = 0;  // bytes in this tick

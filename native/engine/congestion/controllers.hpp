@@ -32,11 +32,11 @@ struct CongestionEntry {
 
 // The first is the default.
 inline constexpr CongestionEntry congestion_controllers[] = {
+    {"auto", "window, and turns given by a receiver whose line several senders fill", false, true,
+     make_auto_control},
     {"window", "a window on ECN marks and median delay", false, false, make_window_control},
     {"line_rate", "line rate, halved when more is lost than is tolerated", true, false, make_line_rate_control},
     {"credit", "the receiver grants bytes at its own line rate, for incast", true, false, make_credit_control},
-    {"auto", "window, and turns given by a receiver whose line several senders fill", false, true,
-     make_auto_control},
 };
 
 // A controller, as its place in the table.

@@ -91,16 +91,18 @@ public:
     void begin_turn(Time now, Bytes turn) override {
         // Off the wire: any number.
         const auto room = static_cast<std::int64_t>(std::min(turn.value, static_cast<std::uint64_t>(max_window_)));
-        if (before_turn_) {
-            window_ += std::max<std::int64_t>(room - turn_, 0);
+        if (before_turn_) {  // never above the turn, or windows that turns hold back would grow with each
+            window_ = std::max(window_, std::min(window_ + std::max<std::int64_t>(room - turn_, 0), room));
         } else {
             before_turn_ = window_;
-            window_ = std::max(window_, room);
             slow_start_ = false;
-            const Duration length = base_rtt_ + target_;
-            settled_at_ = now + length;
-            period_ = {};
-            period_.end = now + length;
+            if (room > window_) {
+                window_ = room;
+                const Duration length = base_rtt_ + target_;
+                settled_at_ = now + length;
+                period_ = {};
+                period_.end = now + length;
+            }
         }
         turn_ = std::max(turn_, room);
         clamp();
@@ -270,7 +272,11 @@ private:
         samples_ = 0;
         limited_ = false;
     }
-    void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
+    void clamp() {
+        // What is in flight in a turn says nothing of more.
+        if (before_turn_) window_ = std::min(window_, std::max(*before_turn_, turn_));
+        window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_);
+    }
 
     // A switch that has marked or trimmed is counted on for so long.
     static constexpr Duration spoken_for = seconds(20);

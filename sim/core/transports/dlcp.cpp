@@ -567,6 +567,7 @@ void DlcpTransport::flow_event(Domain& domain, Host& h, const Event& event) {
             command.peer = event.peer;
             command.tag = event.tag;
             command.capacity_bytes = UINT32_MAX;
+            command.part = flow.task != none;  // what waits for a task waits for others too
             if (!endpoint.receive(h.engine.now(), command)) ++h.messages_refused;
             break;
         }

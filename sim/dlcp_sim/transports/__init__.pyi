@@ -85,7 +85,7 @@ class Dlcp(Transport):
     run_packets: int | None = None
     min_run_packets: int = 1
     switches_spray: str = "auto"
-    congestion: str = "window"
+    congestion: str = "auto"
     target_delay_s: float | None = None
     initial_window_bytes: int | None = None
     max_window_bytes: int | None = None

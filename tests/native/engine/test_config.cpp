@@ -38,7 +38,7 @@ TEST_CASE("config: a refusal names field, value and accepted range") {
     CHECK(complaint([](auto& c) {
               c.line_rate = Rate{1};
               c.congestion = static_cast<CongestionAlgorithm>(4);
-          }) == "congestion is none of those accepted: window, line_rate, credit, auto");
+          }) == "congestion is none of those accepted: auto, window, line_rate, credit");
 }
 
 TEST_CASE("config: edges of the ranges") {

@@ -118,6 +118,42 @@ TEST_CASE("window control: a trimmed packet of a short message says nothing abou
     CHECK(change(trimmed).after > 80'000);
 }
 
+TEST_CASE("auto control: turns that grow, and rounds full of them, leave no window above the turn") {
+    EndpointConfig c = config();
+    c.max_window = Bytes{10'000'000};
+    const auto control = make_auto_control(c, datagram, Duration{0});
+    control->on_ack(round(50'000, 0, Duration{0}, 1));
+    AckSample full = round(150'000, 0, Duration{0});
+    full.base_rtt = full.rtt;
+    for (int turn = 0; turn < 100; ++turn) {
+        full.now = full.now + milliseconds(1);
+        control->begin_turn(full.now, Bytes{10'000});
+        control->begin_turn(full.now, Bytes{150'000});
+        CHECK(control->window({}) == Bytes{150'000});
+        full.now = full.now + milliseconds(1);
+        control->on_ack(full);
+        CHECK(control->window({}) == Bytes{150'000});
+        control->end_turn(true);
+    }
+    full.now = full.now + milliseconds(1);
+    control->on_ack(full);
+    CHECK(control->window({}) > Bytes{150'000});  // without turns what got through says that more may
+}
+
+TEST_CASE("auto control: turns that raise no window let marks lower it") {
+    EndpointConfig c = config();
+    c.max_window = c.initial_window = Bytes{500'000};
+    const auto control = make_auto_control(c, datagram, Duration{0});
+    AckSample marked = round(400'000, 0, microseconds(90), 400);
+    for (int turn = 0; turn < 100; ++turn) {
+        marked.now = marked.now + microseconds(60);
+        control->begin_turn(marked.now, Bytes{50'000});
+        control->on_ack(marked);
+        control->end_turn(true);
+    }
+    CHECK(control->window({}) < Bytes{100'000});
+}
+
 TEST_CASE("line rate: a round whose droppable packets are trimmed halves the rate") {
     EndpointConfig c;
     c.line_rate = Rate{8'000'000'000};

@@ -21,7 +21,7 @@ struct Receiver {
     std::vector<std::uint32_t> told;
 
     void open(std::uint32_t peer, std::uint32_t bytes, std::uint8_t traffic_class = 0) {
-        turns.opened(peer, {traffic_class, bytes}, peer, rtt);
+        turns.opened(peer, {traffic_class, bytes}, bytes, peer, rtt);
     }
     // So many ticks of half a round trip, in which so much of the line is used.
     void run(int ticks, unsigned percent, Duration queued = rtt, unsigned sent_percent = 0) {
@@ -127,6 +127,47 @@ TEST_CASE("turn scheduler: a higher class goes before a shorter message") {
     CHECK(receiver.turns.turn(0) == Bytes{0});
 }
 
+TEST_CASE("turn scheduler: a sender of a part of a whole is free, and hears of it at once") {
+    Receiver receiver;
+    for (std::uint32_t peer = 0; peer < 4; ++peer) receiver.turns.part_opened(peer);
+    for (std::uint32_t peer = 0; peer < 4; ++peer) receiver.open(peer, 1'000'000);
+    receiver.run(8, 100);
+    CHECK_FALSE(receiver.shares());
+    for (std::uint32_t peer = 0; peer < 3; ++peer) receiver.turns.part_ended(peer);
+    receiver.run(3, 100);
+    REQUIRE(receiver.shares());
+    CHECK(receiver.turns.turn(2) == Bytes{0});
+    CHECK_FALSE(receiver.turns.turn(3));  // still a part
+
+    receiver.turns.part_opened(2);
+    receiver.run(1, 100);
+    CHECK(receiver.shares());
+    CHECK_FALSE(receiver.turns.turn(2));
+    CHECK(receiver.is_told(2));
+    receiver.turns.part_opened(2);
+    receiver.turns.part_ended(2);
+    receiver.run(1, 100);
+    CHECK_FALSE(receiver.turns.turn(2));  // of two parts one is left
+    receiver.turns.part_ended(2);
+    receiver.run(1, 100);
+    CHECK(receiver.turns.turn(2) == Bytes{0});
+}
+
+TEST_CASE("turn scheduler: who is to send nothing more waits no more") {
+    Receiver receiver;
+    for (std::uint32_t peer = 0; peer < 3; ++peer) receiver.open(peer, 1'000'000);
+    receiver.run(3, 100);
+    REQUIRE(receiver.turns.turn(2) == Bytes{0});
+    receiver.turns.placed(2, {0, 1'000'000}, 1'000'000);  // given up
+    receiver.run(1, 100);
+    CHECK(receiver.shares());
+    CHECK_FALSE(receiver.turns.turn(2));
+    CHECK(receiver.is_told(2));
+    receiver.turns.forget(1);
+    receiver.run(1, 100);
+    CHECK_FALSE(receiver.shares());  // one is left
+}
+
 TEST_CASE("turn scheduler: where turns leave the line idle more get theirs, and at last all are free") {
     Receiver receiver;
     for (std::uint32_t peer = 0; peer < 8; ++peer) receiver.open(peer, 10'000'000);
@@ -149,7 +190,8 @@ TEST_CASE("turn scheduler: on a long path, many senders with little left do not 
     constexpr std::uint32_t senders = 1000;
     constexpr std::uint64_t long_product = 100 * product;
     Receiver receiver;
-    for (std::uint32_t peer = 0; peer < senders; ++peer) receiver.turns.opened(peer, {0, 20'000}, peer, rtt * 100);
+    for (std::uint32_t peer = 0; peer < senders; ++peer)
+        receiver.turns.opened(peer, {0, 20'000}, 20'000, peer, rtt * 100);
     for (int tick = 0; tick < 3; ++tick) {
         receiver.turns.arrived(receiver.now, long_product / 2, rtt * 100);
         receiver.now = receiver.now + rtt * 50;
