@@ -33,7 +33,7 @@ LOW: dict[str, Any] = {"recipe": "low_bit", "codec": "int4", "small_numel": 0, "
 
 
 @dataclass(frozen=True)
-class Way:
+class ExchangeVariant:
     """How gradients are exchanged."""
 
     label: str
@@ -41,10 +41,10 @@ class Way:
     on_device: bool
 
 
-WAYS = (
-    Way("exact", {"recipe": "exact"}, False),
-    Way("low_bit, host", LOW, False),
-    Way("low_bit, device", LOW, True),
+VARIANTS = (
+    ExchangeVariant("exact", {"recipe": "exact"}, False),
+    ExchangeVariant("low_bit, host", LOW, False),
+    ExchangeVariant("low_bit, device", LOW, True),
 )
 
 
@@ -68,10 +68,10 @@ def run(*, quick: bool) -> Report:
     with Ranks() as ranks:
         kernels = ranks.run(codec_times, Place.loopback(1), DLCP, iterations)[0]
         cases = {
-            (str(size), network.label, way.label): (size, network, way)
+            (str(size), network.label, variant.label): (size, network, variant)
             for size in WORLDS
             for network in NETWORKS
-            for way in WAYS
+            for variant in VARIANTS
         }
         found = in_turn(
             worlds,
@@ -99,14 +99,14 @@ def judge(
     )
     table = report.table(
         "an exchange, slowest rank; medians of a world: median (lowest–highest)",
-        ["ranks, network, way", "ms", "of exact", "MB crossing, a rank"],
+        ["ranks, network, variant", "ms", "of exact", "MB crossing, a rank"],
     )
-    exact = WAYS[0].label
-    for (size, network, way), several in found.items():
+    exact = VARIANTS[0].label
+    for (size, network, variant), several in found.items():
         times = [_median_s(world) for world in several]
         whole = [_median_s(world) for world in found[size, network, exact]]
         table.add(
-            f"{size} ranks, {network}, {way}",
+            f"{size} ranks, {network}, {variant}",
             Figure.of(1e3 * time_s for time_s in times),
             ratios(times, whole),
             f"{several[0][0].crossed_bytes / MIB:.1f}",
@@ -132,7 +132,7 @@ def _median_s(ranks: list[Exchanges]) -> float:
 # --- on a rank -------------------------------------------------------------------------------------------------
 
 
-def exchanges(way: Way, iterations: int) -> Exchanges:
+def exchanges(variant: ExchangeVariant, iterations: int) -> Exchanges:
     """What runs on every rank."""
     import torch
     import torch.distributed as dist
@@ -143,9 +143,9 @@ def exchanges(way: Way, iterations: int) -> Exchanges:
     from dlcp.torch.gradient.layout import Layout
     from dlcp.torch.gradient.pipeline import BufferCall
 
-    crossing._forced = way.on_device
+    crossing._forced = variant.on_device
     numel = NBYTES // 4
-    state = dlcp.torch.GradientState(**way.options)
+    state = dlcp.torch.GradientState(**variant.options)
     exchange, layout = exchange_of(state), Layout.of([("weight", numel)])
     generator = torch.Generator("cuda").manual_seed(dist.get_rank())
     source = torch.randn(numel, generator=generator, device="cuda")

@@ -1,10 +1,10 @@
 """Steps of DistributedDataParallel where one link is bad and another is slow: Gloo, dlcp reliable, dlcp bounded.
 
-Four hosts hang on a hub, a rank each. One cable loses 1 % of the packets, both ways; another carries half of what the
-others do. Beside it stands the same network with all links whole. The model is a stack of equal layers whose gradients
-fill several buckets; next to no arithmetic, so that a step is its communication. A step takes as long as its slowest
-rank; a tail is judged by the steps of all repetitions together. Bounded mode says what it abandoned, and must end with
-the same weights on all ranks as every other.
+Four hosts hang on a switch, a rank each. One cable loses 1 % of the packets, both ways; another carries half of what
+the others do. Beside it stands the same network with all links whole. The model is a stack of equal layers whose
+gradients fill several buckets; next to no arithmetic, so that a step is its communication. A step takes as long as
+its slowest rank; a tail is judged by the steps of all repetitions together. Bounded mode says what it abandoned, and
+must end with the same weights on all ranks as every other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether two senders, each as fast as the link, fill one receiver's port and share it fairly.
 
-At the lower rate as well: two cores may be too few for three hosts and a hub at 1 Gbit/s, and then the higher
+At the lower rate as well: two cores may be too few for three hosts and a switch at 1 Gbit/s, and then the higher
 rate measures the scheduler.
 """
 

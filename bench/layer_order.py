@@ -38,7 +38,7 @@ SUMMARY = "steps of DDP beside layer orders on a link that takes as long as the 
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 SHORTER_AT_LEAST = 0.15
-DDP_WAYS = ("DDP", "DDP, a bucket per layer")
+DDP_VARIANTS = ("DDP", "DDP, a bucket per layer")
 OURS = "layer priority"
 _ORDERS: dict[str, OrderMaker] = {
     "FIFO": Fifo,
@@ -46,7 +46,7 @@ _ORDERS: dict[str, OrderMaker] = {
     "ByteScheduler": ByteScheduler,
     OURS: LayerPriority,
 }
-WAYS = (*DDP_WAYS, *_ORDERS)
+VARIANTS = (*DDP_VARIANTS, *_ORDERS)
 # Steps at the start of a turn that are not counted.
 WARM = 1
 # Bytes on the wire per byte of the gradients: packets leave room for a long header and a tag, and carry a short header.
@@ -139,7 +139,7 @@ def batch_of(setting: Setting) -> torch.Tensor:
 def compute(setting: Setting, seconds: float) -> float:
     """The median step without communication, all ranks at once."""
     model = model_of(setting)
-    one = Way(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), batch_of(setting))
+    one = OrderVariant(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), batch_of(setting))
     dist.barrier()
     times_s: list[float] = []
     while sum(times_s) < seconds or len(times_s) < 5:
@@ -151,23 +151,25 @@ def compute(setting: Setting, seconds: float) -> float:
 
 def train(setting: Setting, turns: int, steps: int) -> Account:
     """Every way in turn, `turns` times, `steps` counted steps each."""
-    ways = {name: _make(name, setting) for name in WAYS}
-    found: dict[str, list[Turn]] = {name: [] for name in WAYS}
-    for way in ways.values():
+    variants = {name: _make(name, setting) for name in VARIANTS}
+    found: dict[str, list[Turn]] = {name: [] for name in VARIANTS}
+    for variant in variants.values():
         # DDP lays its buckets out anew after the first step; ours traces the first forward.
         for _ in range(2):
-            way.step()
-        way.end()
+            variant.step()
+        variant.end()
     for _ in range(turns):
-        for name, way in ways.items():
-            found[name].append(_turn(way, steps))
+        for name, variant in variants.items():
+            found[name].append(_turn(variant, steps))
     checksum = sum(
-        float(one.detach().double().sum()) for way in ways.values() for one in way.model.parameters()
+        float(one.detach().double().sum())
+        for variant in variants.values()
+        for one in variant.model.parameters()
     )
     return Account(found, checksum)
 
 
-class Way:
+class OrderVariant:
     """One way to train the model."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
@@ -188,28 +190,28 @@ class Way:
         dist.barrier()
 
 
-def _make(name: str, setting: Setting) -> Way:
+def _make(name: str, setting: Setting) -> OrderVariant:
     model: nn.Module = model_of(setting)
     optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     if name in _ORDERS:
         optimizer = LayerwiseOptimizer(optimizer, model, order=_ORDERS[name])
-    elif name == DDP_WAYS[0]:
+    elif name == DDP_VARIANTS[0]:
         model = DistributedDataParallel(model)
     else:
         layer_mb = setting.gradient_bytes / setting.layers / (1 << 20)
         model = DistributedDataParallel(model, bucket_cap_mb=layer_mb)
-    return Way(model, optimizer, batch_of(setting))
+    return OrderVariant(model, optimizer, batch_of(setting))
 
 
-def _turn(way: Way, steps: int) -> Turn:
+def _turn(variant: OrderVariant, steps: int) -> Turn:
     turn = Turn()
     dist.barrier()
     cpu_s, begin_s = time.process_time(), time.perf_counter()
     marks_s = [begin_s]
     for _ in range(WARM + steps):
-        way.step()
+        variant.step()
         marks_s.append(time.perf_counter())
-    way.end()
+    variant.end()
     turn.wall_s = time.perf_counter() - begin_s
     turn.cpu_s = time.process_time() - cpu_s
     turn.times_s = [end - begin for begin, end in zip(marks_s[WARM:], marks_s[WARM + 1 :], strict=False)]
@@ -246,34 +248,37 @@ def judge(
         ["", "steps", "ms per step", "longest", "over DDP", "processors busy"],
     )
     best = [
-        min(_turn_s(accounts, way, turn) for way in DDP_WAYS) for turn in range(len(accounts[0].turns[OURS]))
+        min(_turn_s(accounts, variant, turn) for variant in DDP_VARIANTS)
+        for turn in range(len(accounts[0].turns[OURS]))
     ]
-    for way in WAYS:
-        steps = _each(accounts, way, lambda turn: turn.times_s)
-        medians = [_turn_s(accounts, way, turn) for turn in range(len(best))]
-        busy = [sum(account.turns[way][turn].cpu_s for account in accounts) for turn in range(len(best))]
-        walls = [max(account.turns[way][turn].wall_s for account in accounts) for turn in range(len(best))]
+    for variant in VARIANTS:
+        steps = _each(accounts, variant, lambda turn: turn.times_s)
+        medians = [_turn_s(accounts, variant, turn) for turn in range(len(best))]
+        busy = [sum(account.turns[variant][turn].cpu_s for account in accounts) for turn in range(len(best))]
+        walls = [
+            max(account.turns[variant][turn].wall_s for account in accounts) for turn in range(len(best))
+        ]
         table.add(
-            way,
+            variant,
             str(sum(len(times) for times in steps)),
             spread((1e3 * median for median in medians), 0),
             f"{1e3 * max(max(times) for times in steps):.0f}",
             ratios(medians, best),
             f"{ratios(busy, walls).show(2)} of {os.cpu_count()}",
         )
-        if way == OURS:
+        if variant == OURS:
             saved = Figure.of(1 - own / ddp for own, ddp in zip(medians, best, strict=True))
             report.at_least(SHORTER_AT_LEAST, f"{kind}: share of a DDP step that {OURS} saves", saved)
     if len({account.checksum for account in accounts}) > 1:
         report.notes.append(f"WRONG: {kind}: ranks ended with different parameters")
 
 
-def _each(accounts: list[Account], way: str, of: Callable[[Any], list[float]]) -> list[list[float]]:
+def _each(accounts: list[Account], variant: str, of: Callable[[Any], list[float]]) -> list[list[float]]:
     """By turn, the larger of the ranks' values."""
-    turns = zip(*(account.turns[way] for account in accounts), strict=True)
+    turns = zip(*(account.turns[variant] for account in accounts), strict=True)
     return [[max(values) for values in zip(*(of(turn) for turn in ranks), strict=True)] for ranks in turns]
 
 
-def _turn_s(accounts: list[Account], way: str, turn: int) -> float:
+def _turn_s(accounts: list[Account], variant: str, turn: int) -> float:
     """The median step of one turn."""
-    return Figure.of(_each(accounts, way, lambda one: one.times_s)[turn]).median
+    return Figure.of(_each(accounts, variant, lambda one: one.times_s)[turn]).median

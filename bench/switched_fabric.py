@@ -25,7 +25,7 @@ from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.policies import fifo, usual
 from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.tcp_fill import TcpFill
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 
 SUMMARY = (
     "DDP steps over a leaf-spine of software switches under foreign load: dlcp's policy against drop-tail"
@@ -39,7 +39,7 @@ RANK_HOSTS = (0, 1, 3, 4)
 # From, to: across the spines, into the port of a rank.
 LOADS = ((2, 3), (5, 0))
 LOAD_SHARE = 0.6
-LOAD = Stream(dscp=0, importance=40, paths=8)
+LOAD = PacketStream(dscp=0, importance=40, paths=8)
 # Links here are some hundred times slower than those that dlcp's target of 1 ms is for: that would be four packets.
 SETTINGS = {"DLCP_SHM": "0", "DLCP_TARGET_DELAY_S": "0.005"}
 DLCP, BOUNDED = Backend("dlcp", "dlcp", SETTINGS), Backend("dlcp bounded", "dlcp", SETTINGS)

@@ -19,9 +19,9 @@ from tempfile import TemporaryDirectory
 from bench.collectives.world import DLCP, DLCP_SHM, GLOO, Place, Ranks
 from bench.report import Figure, Report, in_turn, progress, spread
 from bench.transformer import (
-    Plan,
     Trained,
-    Way,
+    TrainingVariant,
+    TransformerPlan,
     communication,
     final_loss,
     marks,
@@ -44,17 +44,17 @@ STEPS = 300
 OVER_GLOO, OVER_FP16, OVER_POWERSGD = 3.0, 1.8, 1.2
 
 
-WAYS = (
-    Way("Gloo", GLOO),
-    Way("Gloo, fp16 hook", GLOO, "fp16"),
+VARIANTS = (
+    TrainingVariant("Gloo", GLOO),
+    TrainingVariant("Gloo, fp16 hook", GLOO, "fp16"),
     # With several buckets it hangs (torch 2.13): its callbacks wait for each other's collectives on Gloo's threads.
-    Way("Gloo, PowerSGD rank 2", GLOO, "powersgd", bucket_mb=1000.0),
-    Way("dlcp exact", DLCP),
-    Way("dlcp, PowerSGD rank 2", DLCP, "powersgd"),
-    Way("dlcp low_bit, int4", DLCP, "low_bit"),
-    Way("dlcp low_bit, int4, no warm-up", DLCP, "low_bit", options={"warmup_steps": 0}),
+    TrainingVariant("Gloo, PowerSGD rank 2", GLOO, "powersgd", bucket_mb=1000.0),
+    TrainingVariant("dlcp exact", DLCP),
+    TrainingVariant("dlcp, PowerSGD rank 2", DLCP, "powersgd"),
+    TrainingVariant("dlcp low_bit, int4", DLCP, "low_bit"),
+    TrainingVariant("dlcp low_bit, int4, no warm-up", DLCP, "low_bit", options={"warmup_steps": 0}),
 )
-BASE, FP16, POWER_GLOO, EXACT, POWER_DLCP, LOW_BIT, _ = (way.label for way in WAYS)
+BASE, FP16, POWER_GLOO, EXACT, POWER_DLCP, LOW_BIT, _ = (variant.label for variant in VARIANTS)
 
 Found = dict[tuple[str, str], list[list[Trained]]]
 """By case and way: a run per seed, a rank's account per rank."""
@@ -76,21 +76,23 @@ def measure(windows: Mapping[str, int], seeds: int, steps: int) -> Report:
         fill = tcp_fill.measure(lab)
         data, place = prepare("language", Path(folder)), Place.of_lab(lab, WORLD)
         for share, count in windows.items():
-            plans = [Plan(windows=count, steps=steps, seed=seed) for seed in range(seeds)]
+            plans = [TransformerPlan(windows=count, steps=steps, seed=seed) for seed in range(seeds)]
             ends = []
             for plan in plans:
                 progress(f"{share}, dense, seed {plan.seed}")
-                here, dense = Place.loopback(WORLD), Way("dense", DLCP_SHM)
+                here, dense = Place.loopback(WORLD), TrainingVariant("dense", DLCP_SHM)
                 (first, *_) = ranks.run(train, here, DLCP_SHM, str(data), dense, plan, timeout_s=900)
                 ends.append(final_loss(first.losses, steps))
             at[share] = marks(ends)
             for plan, mark in zip(plans, at[share], strict=True):
                 plan = replace(plan, mark=mark)
 
-                def one(way: Way, plan: Plan = plan) -> list[Trained]:
-                    return ranks.run(train, place, way.backend, str(data), way, plan, timeout_s=900)
+                def one(variant: TrainingVariant, plan: TransformerPlan = plan) -> list[Trained]:
+                    return ranks.run(train, place, variant.backend, str(data), variant, plan, timeout_s=900)
 
-                for label, trained in in_turn(1, {(share, way.label): way for way in WAYS}, one).items():
+                for label, trained in in_turn(
+                    1, {(share, variant.label): variant for variant in VARIANTS}, one
+                ).items():
                     found.setdefault(label, []).extend(trained)
     return _judge(found, at, {"seeds": seeds, "steps": steps, "rate": "1 Gbit/s a link"}, fill)
 

@@ -26,7 +26,7 @@ POWERSGD_DENSE = 0.05
 
 
 @dataclass(frozen=True)
-class Way:
+class TrainingVariant:
     """How gradients travel: a backend and what is hooked into DDP."""
 
     label: str
@@ -39,7 +39,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransformerPlan:
     """What is trained, the same for every way."""
 
     windows: int
@@ -110,7 +110,7 @@ def reach(times_s: Sequence[float], losses: Sequence[float], mark: float) -> tup
 # --- on every rank ----------------------------------------------------------------------------------------------
 
 
-def train(data: str, way: Way, plan: Plan, running: Path | None = None) -> Trained:
+def train(data: str, variant: TrainingVariant, plan: TransformerPlan, running: Path | None = None) -> Trained:
     """On a rank: the run, its steps timed. `running`: a file that is there from the first step to the last."""
     import numpy as np
     import torch
@@ -129,8 +129,8 @@ def train(data: str, way: Way, plan: Plan, running: Path | None = None) -> Train
 
     torch.manual_seed(plan.seed)
     task = Wide(np.load(data), seed=plan.seed, rank=dist.get_rank(), world_size=dist.get_world_size())
-    model = DistributedDataParallel(task.model(), bucket_cap_mb=way.bucket_mb)
-    _register(model, way, plan.steps)
+    model = DistributedDataParallel(task.model(), bucket_cap_mb=variant.bucket_mb)
+    _register(model, variant, plan.steps)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
 
@@ -173,22 +173,22 @@ def _rate(step: int, steps: int) -> float:
     return warm * max(0.1, 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / steps)))
 
 
-def _register(model: Any, way: Way, steps: int) -> None:
-    if way.hook == "fp16":
+def _register(model: Any, variant: TrainingVariant, steps: int) -> None:
+    if variant.hook == "fp16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
         model.register_comm_hook(None, fp16_compress_hook)
-    elif way.hook == "powersgd":
+    elif variant.hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
         memory = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=2, start_powerSGD_iter=max(2, int(steps * POWERSGD_DENSE))
         )
         model.register_comm_hook(memory, powerSGD_hook.powerSGD_hook)
-    elif way.hook:
+    elif variant.hook:
         import dlcp.torch
 
-        state = dlcp.torch.GradientState(model.module, recipe=way.hook, **way.options)
+        state = dlcp.torch.GradientState(model.module, recipe=variant.hook, **variant.options)
         model.register_comm_hook(state, dlcp.torch.gradient_hook)
 
 

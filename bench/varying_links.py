@@ -27,9 +27,9 @@ from bench.neighbour import Neighbour
 from bench.report import Figure, Report, in_turn, percentile, progress, ratios, spread
 from bench.transformer import (
     EVALUATE_EVERY,
-    Plan,
     Trained,
-    Way,
+    TrainingVariant,
+    TransformerPlan,
     communication,
     final_loss,
     marks,
@@ -74,11 +74,13 @@ CASES = {
     ALL: Case(SLOW | LOSSY, has_neighbour=True),
 }
 
-BASE = Way("Gloo", GLOO)
-DENSE = (BASE, Way("exact", DLCP))
-FIXED = tuple(Way(codec, DLCP, "low_bit", options={"codec": codec}) for codec in ("int8", "int4", "int2"))
-CHOICE = Way("int4, by link", DLCP, "low_bit", options={"owners": "by_link"})
-WAYS = (*DENSE, *FIXED, CHOICE)
+BASE = TrainingVariant("Gloo", GLOO)
+DENSE = (BASE, TrainingVariant("exact", DLCP))
+FIXED = tuple(
+    TrainingVariant(codec, DLCP, "low_bit", options={"codec": codec}) for codec in ("int8", "int4", "int2")
+)
+CHOICE = TrainingVariant("int4, by link", DLCP, "low_bit", options={"owners": "by_link"})
+VARIANTS = (*DENSE, *FIXED, CHOICE)
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,18 @@ def run(*, quick: bool) -> Report:
         from dlcp.train.data import prepare
 
         data, running = prepare("language", Path(folder)), Path(folder, "running")
-        plans = [Plan(WINDOWS, steps, seed, width=WIDTH, test_windows=TEST_WINDOWS) for seed in range(seeds)]
+        plans = [
+            TransformerPlan(WINDOWS, steps, seed, width=WIDTH, test_windows=TEST_WINDOWS)
+            for seed in range(seeds)
+        ]
         dense: list[Trained] = []
         for plan in plans:
             progress(f"dense, seed {plan.seed}")
             here = Place.loopback(WORLD)
             dense.append(
-                ranks.run(train, here, DLCP_SHM, str(data), Way("dense", DLCP_SHM), plan, timeout_s=600)[0]
+                ranks.run(
+                    train, here, DLCP_SHM, str(data), TrainingVariant("dense", DLCP_SHM), plan, timeout_s=600
+                )[0]
             )
         at = marks([final_loss(each.losses, steps) for each in dense])
         plans = [replace(plan, mark=mark) for plan, mark in zip(plans, at, strict=True)]
@@ -128,19 +135,25 @@ def run(*, quick: bool) -> Report:
                 for plan in plans:
 
                     def measure(
-                        way: Way, plan: Plan = plan, case: Case = case, lab: Lab = lab, place: Place = place
+                        variant: TrainingVariant,
+                        plan: TransformerPlan = plan,
+                        case: Case = case,
+                        lab: Lab = lab,
+                        place: Place = place,
                     ) -> Run:
-                        is_whole = way not in DENSE
+                        is_whole = variant not in DENSE
                         if not is_whole:
                             plan = replace(plan, longest=TIMED_STEPS / plan.steps)
                         beside = None
                         if case.has_neighbour:
                             beside = Neighbour(lab, SHARED_HOST, NEIGHBOUR, NEIGHBOUR_BPS, running)
-                        words = (str(data), way, plan, running)
-                        trained = ranks.run(train, place, way.backend, *words, timeout_s=600)
+                        words = (str(data), variant, plan, running)
+                        trained = ranks.run(train, place, variant.backend, *words, timeout_s=600)
                         return Run(trained, None if beside is None else beside.moved().rate_bps, is_whole)
 
-                    for key, runs in in_turn(1, {(words, way.label): way for way in WAYS}, measure).items():
+                    for key, runs in in_turn(
+                        1, {(words, variant.label): variant for variant in VARIANTS}, measure
+                    ).items():
                         found.setdefault(key, []).extend(runs)
     settings = {
         "seeds": seeds,
@@ -241,7 +254,7 @@ def _seconds(reached: Reached, label: str) -> list[float] | None:
 
 def _best_fixed(reached: Reached) -> str | None:
     """Of the ways with a precision that stays, by the median over seeds; None: none of them reached the mark."""
-    labels = [way.label for way in (*DENSE[1:], *FIXED)]
+    labels = [variant.label for variant in (*DENSE[1:], *FIXED)]
     medians = {
         label: statistics.median(them) for label in labels if (them := _seconds(reached, label)) is not None
     }

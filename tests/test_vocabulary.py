@@ -59,9 +59,10 @@ def public_names(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def test_glossary_is_short_and_says_each_term_once() -> None:
+def test_glossary_has_one_term_a_row_and_says_each_once() -> None:
     terms = [term for term, _, _ in glossary()]
-    assert 20 <= len(terms) <= 40
+    assert len(terms) > 40, "nothing was read"
+    assert [term for term in terms if "," in term] == []
     assert len(set(terms)) == len(terms)
 
 
@@ -77,11 +78,32 @@ def test_refused_words_are_found() -> None:
 TERMS_OF_OTHERS = ("flight_trace", "flight_recorder", "FlightRecorder", "flight recorder")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+# Classes of one name that were there before the rule, most of them the lab's or training's beside the simulator's. The
+# list only gets shorter.
+SHARED_NAMES = (
+    *(
+        "Abandoned",
+        "Configuration",
+        "Curve",
+        "Exact",
+        "Fabric",
+        "FabricError",
+        "Fault",
+        "Flows",
+        "GradientExchange",
+    ),
+    *("Graph", "Layer", "Layout", "Link", "Model", "Moment", "Network", "Pipeline", "Port", "Program"),
+    *("ProgramError", "Reduction", "Row", "Settings", "Step", "Store", "Table", "Task"),
+)
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "bench", "examples", "tests"])
 def test_python_names_keep_to_the_glossary(package: str) -> None:
     wrong = []
     for file in sorted((ROOT / package).rglob("*.py")):
         names = [file.stem, *public_names(ast.parse(file.read_text()))]
+        # The name of a test is a sentence, in which "on the way" is good English.
+        names = [name for name in names if not name.startswith("test_")]
         wrong += [
             f"{file.relative_to(ROOT)}: {name}" for name in names if refused(name) and not _foreign(name)
         ]
@@ -90,10 +112,29 @@ def test_python_names_keep_to_the_glossary(package: str) -> None:
 
 def test_cpp_types_and_files_keep_to_the_glossary() -> None:
     wrong = []
-    for file in sorted([*(ROOT / "native").rglob("*.hpp"), *(ROOT / "sim").rglob("*.hpp")]):
-        types = re.findall(r"^(?:class|struct|enum class) (\w+)", file.read_text(), re.MULTILINE)
+    files = [*(ROOT / "native").rglob("*.hpp"), *(ROOT / "sim").rglob("*.hpp")]
+    files += [file for folder in ("bench", "tests") for file in (ROOT / folder).rglob("*.?pp")]
+    for file in sorted(files):
+        types = re.findall(r"^ *(?:class|struct|enum class) (\w+)", file.read_text(), re.MULTILINE)
         wrong += [f"{file.relative_to(ROOT)}: {name}" for name in [file.stem, *types] if refused(name)]
     assert wrong == []
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """Left out are programs of one file: studies and benchmarks, whose cases and findings nobody else reads."""
+    homes: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            name = str(file.relative_to(ROOT))
+            if name.startswith("dlcp/study/"):
+                continue
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(name)
+    shared = {name: files for name, files in homes.items() if len(files) > 1}
+    new = {name: files for name, files in shared.items() if name not in SHARED_NAMES}
+    assert new == {}, "qualify the name of the new one"
+    assert sorted(set(SHARED_NAMES) - set(shared)) == [], "no longer shared: strike them from the list"
 
 
 def test_settings_keep_to_the_glossary() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from dlcp import rank_processes
 from dlcp.arguments import Parser, add_json, add_output
-from dlcp.benchmark.samples import BUS_FACTORS, Sample, heading, row
+from dlcp.benchmark.samples import BUS_FACTORS, TimedCalls, heading, row
 from dlcp.checks import option
 from dlcp.errors import DlcpError
 from dlcp.progress import terminal_line
@@ -71,7 +71,7 @@ def _be_rank(options: argparse.Namespace) -> int:
     from dlcp.benchmark import measure
 
     backends = ["dlcp", *([options.beside] if options.beside else [])]
-    samples: list[Sample] = []
+    samples: list[TimedCalls] = []
     torch.set_num_threads(1)  # a process per rank is parallel enough
     dist.init_process_group("dlcp")
     is_first, hosts = dist.get_rank() == 0, measure.hosts()
@@ -99,7 +99,7 @@ def _be_rank(options: argparse.Namespace) -> int:
     return _WRONG if is_first and any(sample.wrong for sample in samples) else 0
 
 
-def _report(options: argparse.Namespace, samples: Sequence[Sample], hosts: int) -> None:
+def _report(options: argparse.Namespace, samples: Sequence[TimedCalls], hosts: int) -> None:
     """What is said at the end, also at an early one."""
     if options.json:
         print(

@@ -9,14 +9,14 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from dlcp.benchmark.samples import Sample
+from dlcp.benchmark.samples import TimedCalls
 from dlcp.plot_style import FAINT, PAPER, STYLE
 from dlcp.units import duration, size
 
 _COLOURS = {"dlcp": "#1c7ed6", "gloo": "#9aa8b8"}
 
 
-def draw(samples: Sequence[Sample], path: Path) -> None:
+def draw(samples: Sequence[TimedCalls], path: Path) -> None:
     """Writes the picture; the kind of file is that of the path's ending."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4.2), layout="constrained")

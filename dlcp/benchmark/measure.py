@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlcp.benchmark.samples import Sample
+from dlcp.benchmark.samples import TimedCalls
 from dlcp.progress import left
 from dlcp.units import size
 
@@ -59,7 +59,7 @@ def hosts() -> int:
 
 def measure(
     collective: str, sizes: Sequence[int], backends: Sequence[str], seconds: float, tell: Tell
-) -> Iterator[list[Sample]]:
+) -> Iterator[list[TimedCalls]]:
     """Per size a sample of each backend, the first of which is the default group's. All ranks iterate alike.
 
     `seconds`: about so long for each size and backend. `tell`: is told how far it is.
@@ -90,7 +90,7 @@ def measure(
                 times_s[name] += [once(name) for _ in range(calls[name])]
                 done += 1
         yield [
-            Sample(
+            TimedCalls(
                 collective,
                 dist.get_world_size(),
                 name,

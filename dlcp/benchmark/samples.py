@@ -25,7 +25,7 @@ BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedCalls:
     """Calls of one size over one backend. A call takes as long as its slowest rank."""
 
     collective: str
@@ -82,7 +82,7 @@ def heading(collective: str, ranks: int, hosts: int, backends: Sequence[str]) ->
     return [*lines, "", _line(_HEAD)]
 
 
-def row(sample: Sample, beside: Sample | None) -> str:
+def row(sample: TimedCalls, beside: TimedCalls | None) -> str:
     """The line of a sample. `beside`: the same over the other backend, for the ratio."""
     return _line(
         (

@@ -17,7 +17,7 @@ from typing import Any
 from dlcp.doctor.finding import Finding
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.probe import RankPair, Responder, ask, probe, split_address
-from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
+from dlcp.doctor.rank_pairs import PairMember, look_at_rank_pairs
 from dlcp.doctor.report import Examination, Host
 from dlcp.errors import AddressError, DlcpError
 from dlcp.transport import Endpoint, Settings
@@ -128,7 +128,7 @@ def examine_hosts(
             card = _order(endpoint, address, {"order": "card"}) if pairs[place - 1].error is None else {}
             if "member" in card:
                 known.append(place)
-                members.append(Member(**(card["member"] | {"name": peer, "address": address})))
+                members.append(PairMember(**(card["member"] | {"name": peer, "address": address})))
                 hosts.append(Host(members[-1].host, list(map(Finding.from_json, card["findings"]))))
             else:
                 # Nothing is known of it but its address.
@@ -165,5 +165,5 @@ def _order(endpoint: Endpoint, address: str, order: dict[str, Any]) -> dict[str,
         return {"error": str(error)}
 
 
-def _member(name: str, endpoint: Endpoint, interface: str) -> Member:
-    return Member.of(name, RankCard.of_this_process(0, endpoint.address, interface))
+def _member(name: str, endpoint: Endpoint, interface: str) -> PairMember:
+    return PairMember.of(name, RankCard.of_this_process(0, endpoint.address, interface))

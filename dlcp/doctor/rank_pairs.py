@@ -26,7 +26,7 @@ _CLOCK_OFFSET_S_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class PairMember:
     """One endpoint among those that are measured pairwise."""
 
     name: str
@@ -42,7 +42,7 @@ class Member:
     torch: str = ""
 
     @classmethod
-    def of(cls, name: str, card: RankCard) -> Member:
+    def of(cls, name: str, card: RankCard) -> PairMember:
         """The member with this card, which is of this process."""
         return cls(
             name=name,
@@ -63,7 +63,7 @@ class Member:
 
 @listed
 def look_at_rank_pairs(
-    members: Sequence[Member], pairs: Sequence[RankPair], *, keys_agree: bool = True
+    members: Sequence[PairMember], pairs: Sequence[RankPair], *, keys_agree: bool = True
 ) -> Iterator[Finding]:
     """Findings about the pairs of members; pairs refer to places in `members`.
 
@@ -76,7 +76,7 @@ def look_at_rank_pairs(
     yield from _look_at_hosts(members)
 
 
-def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
+def _look_at_versions(members: Sequence[PairMember]) -> Iterator[Finding]:
     first = members[0]
     differing = [
         one for one in members if (one.version, one.wire_version) != (first.version, first.wire_version)
@@ -96,7 +96,7 @@ def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def _look_at_reach(
-    members: Sequence[Member], pairs: Sequence[RankPair], keys_agree: bool
+    members: Sequence[PairMember], pairs: Sequence[RankPair], keys_agree: bool
 ) -> Iterator[Finding]:
     closed = [pair for pair in pairs if pair.error is not None]
     open_ = len(pairs) - len(closed)
@@ -149,7 +149,9 @@ _CLOSED = {
 }
 
 
-def _closed_pair(source: Member, target: Member, pair: RankPair, *, both: bool, keys_agree: bool) -> Finding:
+def _closed_pair(
+    source: PairMember, target: PairMember, pair: RankPair, *, both: bool, keys_agree: bool
+) -> Finding:
     ends = source.describe(), target.describe()
     text = "{} and {} do not reach each other" if both else "{} cannot reach {}"
     silence = pair.silence
@@ -171,7 +173,7 @@ def _closed_pair(source: Member, target: Member, pair: RankPair, *, both: bool, 
     return REACH.fail(f"{text.format(*ends)}: {cause.format(**facts)}", remedy.format(**facts))
 
 
-def _look_at_datagrams(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
+def _look_at_datagrams(members: Sequence[PairMember], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     sizes = {pair.datagram_bytes for pair in pairs if pair.datagram_bytes is not None}
     carried = {(pair.source, pair.target): pair.datagram_bytes_own for pair in pairs}
     narrow: list[RankPair] = []
@@ -203,7 +205,7 @@ def _look_at_datagrams(members: Sequence[Member], pairs: Sequence[RankPair]) -> 
         yield MTU.ok(f"every pair carries datagrams of {', '.join(map(str, sorted(sizes)))} bytes")
 
 
-def _look_at_speed(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
+def _look_at_speed(members: Sequence[PairMember], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     rates = [pair.goodput_bps for pair in pairs if pair.goodput_bps is not None]
     trips = [pair.rtt_s for pair in pairs if pair.rtt_s is not None]
     if not rates or not trips:
@@ -227,7 +229,7 @@ def _look_at_speed(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iter
             )
 
 
-def _look_at_loss(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
+def _look_at_loss(members: Sequence[PairMember], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     measured = [pair for pair in pairs if pair.goodput_bps is not None and pair.sent_packets > 0]
     lossy = [pair for pair in measured if pair.lost_packets > LOSS_RATIO_MAX * pair.sent_packets]
     for pair in lossy:
@@ -249,7 +251,7 @@ def _look_at_loss(members: Sequence[Member], pairs: Sequence[RankPair]) -> Itera
         yield LOSS.ok(f"at most {100 * LOSS_RATIO_MAX:g} % of packets were lost on any pair, at full speed")
 
 
-def _look_at_clocks(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
+def _look_at_clocks(members: Sequence[PairMember], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     offsets = [(abs(pair.clock_offset_s), pair) for pair in pairs if pair.clock_offset_s is not None]
     if not offsets:
         return
@@ -266,8 +268,8 @@ def _look_at_clocks(members: Sequence[Member], pairs: Sequence[RankPair]) -> Ite
     yield CLOCK.ok(f"times of day differ by at most {far * 1e3:.1f} ms")
 
 
-def _look_at_hosts(members: Sequence[Member]) -> Iterator[Finding]:
-    places: dict[str, list[Member]] = {}
+def _look_at_hosts(members: Sequence[PairMember]) -> Iterator[Finding]:
+    places: dict[str, list[PairMember]] = {}
     for one in members:
         places.setdefault(one.where, []).append(one)
     for group in places.values():

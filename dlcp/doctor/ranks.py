@@ -17,7 +17,7 @@ from typing import Any
 from dlcp.doctor.finding import Finding, Topic
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.probe import RankPair, Responder, probe
-from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
+from dlcp.doctor.rank_pairs import PairMember, look_at_rank_pairs
 from dlcp.doctor.report import Examination, Host
 from dlcp.errors import DlcpError, StoreTimeoutError
 from dlcp.transport.job import Job
@@ -64,7 +64,7 @@ def examine_ranks(
     except DlcpError as error:
         card["refusal"] = str(error)
     else:
-        card["member"] = asdict(Member.of(f"rank {rank}", job.card))
+        card["member"] = asdict(PairMember.of(f"rank {rank}", job.card))
     pairs: list[RankPair] = []
     part.set(f"doctor/card/{rank}", json.dumps(card))
     cards = [json.loads(_wait(part, f"doctor/card/{other}", other)) for other in range(size)]
@@ -127,7 +127,7 @@ def _conclude(
         for rank, card in enumerate(cards)
         if "refusal" in card
     ]
-    members = [Member(**cards[rank]["member"]) for rank in taking_part]
+    members = [PairMember(**cards[rank]["member"]) for rank in taking_part]
     places = {rank: place for place, rank in enumerate(taking_part)}
     renumbered = [replace(pair, source=places[pair.source], target=places[pair.target]) for pair in pairs]
     between = look_at_rank_pairs(members, renumbered) if len(members) > 1 else []

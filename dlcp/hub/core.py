@@ -25,7 +25,7 @@ from dlcp.hub.core_group import CoreGroup
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.hub.announcement import Announcement
 from dlcp.transport.hub.buffer import Buffer
-from dlcp.transport.hub.plan import KeyPlan, Shape, core_bytes, key_plan
+from dlcp.transport.hub.plan import HubShape, KeyPlan, core_bytes, key_plan
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.settings import Settings
 
@@ -70,7 +70,7 @@ class Core:
         self._used_bytes = 0
         self._kept_bytes = 0
         self._held_bytes = 0
-        self._plans: OrderedDict[tuple[Shape, int, Buffer, tuple[int, ...]], KeyPlan] = OrderedDict()
+        self._plans: OrderedDict[tuple[HubShape, int, Buffer, tuple[int, ...]], KeyPlan] = OrderedDict()
         self._plans_bytes = 0
         self.waiting_max = settings.max_messages_per_peer
         """How many announcements may wait, here and at a group for its other workers."""

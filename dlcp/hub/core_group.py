@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlcp import _native
-from dlcp.hub.memory import Memory, Residual, Weights
+from dlcp.hub.memory import Memory, RowResidual, Weights
 from dlcp.transport.call_options import CallOptions
 from dlcp.transport.coded import GROUP_VALUES
-from dlcp.transport.hub.announcement import Announcement, Kind
-from dlcp.transport.hub.plan import KeyPlan, Shape
+from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
+from dlcp.transport.hub.plan import HubShape, KeyPlan
 
 if TYPE_CHECKING:
     from dlcp.hub.core import Core
@@ -43,7 +43,7 @@ class WatchedOperation:
 class CoreGroup:
     """One core's end of a group."""
 
-    def __init__(self, core: Core, number: int, shape: Shape, members: list[int], own: int) -> None:
+    def __init__(self, core: Core, number: int, shape: HubShape, members: list[int], own: int) -> None:
         self.core = core
         self.shape = shape
         self.rank = own
@@ -52,7 +52,7 @@ class CoreGroup:
         self.number = number
         self._free: dict[tuple[int, ...], list[Memory]] = {}
         self._weights: dict[int, Weights] = {}
-        self._residuals: dict[int, Residual] = {}
+        self._residuals: dict[int, RowResidual] = {}
         self._lock = threading.Lock()
         self._under_way = 0
         self._changed = threading.Condition(self._lock)
@@ -93,7 +93,7 @@ class CoreGroup:
         def over(_: object) -> None:
             if (error := operation.result.error) is not None:
                 self.note_failure(error)
-            self._give_back(plan, None if said.kind is Kind.LOAD else memory)
+            self._give_back(plan, None if said.kind is AnnouncementKind.LOAD else memory)
             when_over()
 
         self.core.endpoint.dispatcher.add(WatchedOperation(operation), over)
@@ -105,11 +105,11 @@ class CoreGroup:
         if said.deadline_us and average_over:
             average_over = present
         coded, residual = None, None
-        if said.kind in (Kind.STEP, Kind.FETCH):
+        if said.kind in (AnnouncementKind.STEP, AnnouncementKind.FETCH):
             weights = self._weights_of(said, plan)
             update = weights.update(said, self.core.vml_square_root)
             average_over = 0  # divided by the optimizer, before anything else
-        elif said.kind is Kind.LOAD:
+        elif said.kind is AnnouncementKind.LOAD:
             self._load(said, plan, memory)
         elif said.coded is not None:
             residual = self._residual_of(said, plan)
@@ -159,7 +159,7 @@ class CoreGroup:
             raise ValueError(f"no weights {said.weights} of this size are loaded")
         return weights
 
-    def _residual_of(self, said: Announcement, plan: KeyPlan) -> Residual | None:
+    def _residual_of(self, said: Announcement, plan: KeyPlan) -> RowResidual | None:
         """What is kept for a coded sum, made for the first one; None: it keeps nothing.
 
         Raises ValueError: there is no room, or nothing of its size.
@@ -174,7 +174,7 @@ class CoreGroup:
                 raise ValueError("the group is closed")
             known = self._residuals.get(number)
             if known is None and not said.coded.before:
-                known = Residual(values)
+                known = RowResidual(values)
                 if not self.core.hold(known.nbytes):
                     raise ValueError(
                         f"what codes leave needs {known.nbytes} bytes, of {self.core.memory_bytes} for the job"

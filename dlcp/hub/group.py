@@ -24,9 +24,9 @@ from dlcp.hub.core import Core
 from dlcp.hub.core_group import CoreGroup, WatchedOperation
 from dlcp.hub.deadlines import Deadlines
 from dlcp.transport.call_options import CallOptions
-from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
+from dlcp.transport.hub.announcement import NBYTES, Announcement, AnnouncementKind
 from dlcp.transport.hub.group import ANNOUNCEMENT_TAG
-from dlcp.transport.hub.plan import Shape
+from dlcp.transport.hub.plan import HubShape
 from dlcp.transport.span import Span
 
 logger = logging.getLogger("dlcp")
@@ -52,7 +52,7 @@ class ServedGroup:
         self,
         number: int,
         name: str,
-        shape: Shape,
+        shape: HubShape,
         members: list[int],
         own: list[tuple[Core, int]],
         listener: Core,
@@ -128,7 +128,7 @@ class ServedGroup:
                 self.abort(f"an announcement that it cannot serve: {why}")
 
     def _take(self, said: Announcement, worker: int) -> None:
-        if said.kind is Kind.FORGET:
+        if said.kind is AnnouncementKind.FORGET:
             # Whoever says it: each worker does, before its next collective, when none of them uses it any more.
             for group in self.cores:
                 group.forget(said.weights)

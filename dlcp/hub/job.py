@@ -16,7 +16,7 @@ from dlcp.errors import HubError
 from dlcp.hub.core import Core
 from dlcp.hub.group import ServedGroup
 from dlcp.transport.hub.client import CORES_MAX
-from dlcp.transport.hub.plan import Shape
+from dlcp.transport.hub.plan import HubShape
 from dlcp.transport.job import for_collectives
 from dlcp.transport.rank_card import RankCard, check_versions
 from dlcp.transport.settings import Settings
@@ -120,7 +120,7 @@ class ServedJob:
         per_rack, left = divmod(len(cores), max(racks) + 1)
         if left or not per_rack or len(addresses) != len(cores):
             raise HubError(f"group {number} has {len(cores)} cores in {max(racks) + 1} racks")
-        shape = Shape(racks, per_rack)
+        shape = HubShape(racks, per_rack)
         own = [(core, len(workers) + cores.index(core.rank)) for core in self.cores if core.rank in cores]
         listeners = [core for core, _ in own if core.rank in request["listeners"]]
         if not own:

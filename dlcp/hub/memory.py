@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dlcp import _native
-from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.plan import KEY_ALIGNMENT_BYTES, OBJECT_BYTES
 from dlcp.transport.span import Span
@@ -59,7 +59,7 @@ class Weights:
 
         `vml_square_root`: the address of torch's own square root; None: roots are rounded to nearest.
         """
-        if said.kind is Kind.FETCH:
+        if said.kind is AnnouncementKind.FETCH:
             if said.part > len(self.states):
                 raise ValueError(f"part {said.part} of weights with {len(self.states)} states")
             # w - 0 * 0 is w, whatever it is: a step that changes nothing sends what is there.
@@ -76,7 +76,7 @@ class Weights:
         )
 
 
-class Residual:
+class RowResidual:
     """What the codes of a row of sums leave of this core's keys: of two arrays a sum reads one, and writes one."""
 
     def __init__(self, values: int) -> None:

@@ -24,7 +24,7 @@ from dlcp.errors import DlcpError, HubError, ResourceError
 from dlcp.hub.job import ServedJob
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.hub.client import CORES_MAX
-from dlcp.transport.hub.control import Control, ControlError
+from dlcp.transport.hub.control import ControlError, HubControl
 from dlcp.transport.settings import Settings
 
 logger = logging.getLogger("dlcp")
@@ -177,7 +177,7 @@ class HubService(Closeable):
         proved = False
         try:
             stream.settimeout(_HANDSHAKE_TIMEOUT_S)
-            control, name = Control.accept(stream, self._keys.get, _HANDSHAKE_TIMEOUT_S)
+            control, name = HubControl.accept(stream, self._keys.get, _HANDSHAKE_TIMEOUT_S)
             request = control.receive()
             proved = request is not None
             with self._lock:
@@ -206,7 +206,7 @@ class HubService(Closeable):
             self._noted_s.append(now_s)
         logger.warning(line)
 
-    def _serve_rank(self, control: Control, name: str, request: dict[str, Any]) -> None:
+    def _serve_rank(self, control: HubControl, name: str, request: dict[str, Any]) -> None:
         """Serves one rank of a job until it leaves."""
         try:
             job = self._join(name, request, control.uncovered(request["key"]))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.namespaces import LabError
 from dlcp.lab.switched_lab import SwitchedLab
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 
 if TYPE_CHECKING:
     from dlcp.lab.software import SoftwareSwitches
@@ -103,7 +103,7 @@ def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> DemoRun:
         words = [*traffic, "send", lab.addresses[RECEIVER], "--seconds", seconds, "--bytes", 1000]
         words += ["--rate", f"{OVERLOAD * rate_bps / 2e6:.3f}M"]
         for number in CLASSES:
-            words += ["--stream", Stream(dscp=8 * number, dlcp=0)]
+            words += ["--stream", PacketStream(dscp=8 * number, dlcp=0)]
         sources = [lab.start(host, [*words, "--wait"], stdin=subprocess.PIPE) for host in range(RECEIVER)]
         for source in sources:
             _await(source)

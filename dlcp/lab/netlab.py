@@ -4,8 +4,8 @@
         process = lab.start(0, ["iperf3", "-s"])
 
 Two hosts are joined directly, and each shapes what it sends. More hang on a bridge in a namespace of its
-own, the hub, whose ports are shaped too: a port's queue is where an incast meets. Host i is 10.77.0.(i + 1)
-on `eth-lab`. At a hub single links may be slower or lose more than the others (Link).
+own, the switch, whose ports are shaped too: a port's queue is where an incast meets. Host i is 10.77.0.(i + 1)
+on `eth-lab`. At a switch single links may be slower or lose more than the others (Link).
 
 Loss is random, per packet, on arrival. Segmentation is switched off on every interface, so that what is lost
 is one packet and never a 64 KB super-packet of TCP's or UDP_SEGMENT's. The algorithm of TCP is a property of
@@ -30,7 +30,7 @@ from dlcp.lab.losses import NO_LOSS, Arrivals, Loss
 from dlcp.lab.namespaces import INTERFACE, LabError, Nodes, batch, prefix_of, run
 from dlcp.lab.network import SEGMENT_NOTHING, shape
 
-HUB = "l0"
+SWITCH = "l0"
 _serial = itertools.count()
 
 # 8 ms of queue at 1 Gbit/s, as in a switch with a deep port buffer.
@@ -45,7 +45,7 @@ DELAYED_PACKETS_MAX = 100_000
 
 @dataclass(frozen=True)
 class Link:
-    """One host's cable to the hub, where it differs from the others; None: as the lab's."""
+    """One host's cable to the switch, where it differs from the others; None: as the lab's."""
 
     rate_bps: int | None = None
     """Of each direction."""
@@ -94,7 +94,7 @@ class Lab(Nodes):
         links = dict(links or {})
         if links and hosts == 2:
             raise ValueError(
-                "hosts is 2: they share one link; links of their own hang on a hub, with 3 hosts or more"
+                "hosts is 2: they share one link; links of their own hang on a switch, with 3 hosts or more"
             )
         for host in links:
             if not 0 <= host < hosts:
@@ -131,11 +131,11 @@ class Lab(Nodes):
     # What is wrong with it.
 
     def set_link(self, host: int, *, up: bool) -> None:
-        """Pulls a host's cable out of the hub, or plugs it in again. Raises ValueError: there is no hub."""
+        """Pulls a host's cable out of the switch, or plugs it in again. Raises ValueError: there is no switch."""
         if self.hosts == 2:
-            raise ValueError("hosts is 2: a cable can be pulled at a hub, with 3 hosts or more")
-        # At the hub's end: the host keeps its address and routes, as it does when a switch fails.
-        run("ip", "-n", self.namespace(HUB), "link", "set", f"port{host}", "up" if up else "down")
+            raise ValueError("hosts is 2: a cable can be pulled at a switch, with 3 hosts or more")
+        # At the switch's end: the host keeps its address and routes, as it does when a switch fails.
+        run("ip", "-n", self.namespace(SWITCH), "link", "set", f"port{host}", "up" if up else "down")
 
     def set_loss(self, loss: Loss) -> None:
         """Changes the loss of every host whose link has none of its own, and counts arrivals from zero everywhere."""
@@ -168,24 +168,24 @@ class Lab(Nodes):
         for host in range(self.hosts):
             yield self.namespace(host), INTERFACE, host
             if self.hosts > 2:
-                yield self.namespace(HUB), f"port{host}", host
+                yield self.namespace(SWITCH), f"port{host}", host
 
     def _loss_places(self, host: int) -> list[tuple[str, str]]:
         """Namespaces and interfaces where packets of that host's link are lost, on arrival."""
-        hub = [(self.namespace(HUB), f"port{host}")] if self._link(host).loss is not None else []
-        return [(self.namespace(host), INTERFACE), *hub]
+        switch = [(self.namespace(SWITCH), f"port{host}")] if self._link(host).loss is not None else []
+        return [(self.namespace(host), INTERFACE), *switch]
 
     def _build(self) -> None:
-        has_hub = self.hosts > 2
-        nodes = [*range(self.hosts), *[HUB] * has_hub]
+        has_switch = self.hosts > 2
+        nodes = [*range(self.hosts), *[SWITCH] * has_switch]
         batch("ip", None, [f"netns add {self.namespace(node)}" for node in nodes])
         ends = [f"name {port} mtu {self.mtu} netns {namespace}" for namespace, port, _ in self._ports()]
         cables = zip(ends[::2], ends[1::2], strict=True)
         batch("ip", None, [f"link add {one} type veth peer {other}" for one, other in cables])
-        if has_hub:
-            lines = ["link add hub type bridge", f"link set hub mtu {self.mtu} addrgenmode none up"]
-            lines += [f"link set port{host} addrgenmode none master hub up" for host in range(self.hosts)]
-            batch("ip", self.namespace(HUB), lines)
+        if has_switch:
+            lines = ["link add switch type bridge", f"link set switch mtu {self.mtu} addrgenmode none up"]
+            lines += [f"link set port{host} addrgenmode none master switch up" for host in range(self.hosts)]
+            batch("ip", self.namespace(SWITCH), lines)
         for host, address in enumerate(self.addresses):
             # No IPv6: its announcements would be packets that nobody in the measurement sent.
             lines = [

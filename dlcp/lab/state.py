@@ -56,7 +56,7 @@ def fresh_name() -> str:
 
 
 @dataclass
-class State:
+class LabState:
     """What another process must know of a lab to change it."""
 
     name: str
@@ -113,7 +113,7 @@ class State:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @classmethod
-    def load(cls, name: str) -> State:
+    def load(cls, name: str) -> LabState:
         """The lab of this name. FabricError: it is not up."""
         _check_name(name)
         path = private_root() / name / _FILE
@@ -141,12 +141,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def each() -> Iterator[State]:
+def each() -> Iterator[LabState]:
     """All labs, orphans too. FabricError: the folder of labs is not this user's alone."""
     for directory in sorted(private_root().iterdir()):
         if (directory / _FILE).exists():
             with contextlib.suppress(FabricError):
-                yield State.load(directory.name)
+                yield LabState.load(directory.name)
 
 
 def remove_orphans() -> list[str]:

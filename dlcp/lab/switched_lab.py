@@ -25,7 +25,7 @@ from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
 from dlcp.lab.next_hops import left_out, lost_next_hops
 from dlcp.lab.reaper import Reaper
-from dlcp.lab.state import State
+from dlcp.lab.state import LabState
 from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class SwitchedLab:
         self._policy = policy
         pid = os.getpid()
         holder = (pid, namespaces.started_at(pid))
-        self._use(State(own_name, fabric, namespaces.prefix_of(own_name), holder))
+        self._use(LabState(own_name, fabric, namespaces.prefix_of(own_name), holder))
 
-    def _use(self, found: State) -> None:
+    def _use(self, found: LabState) -> None:
         self._state = found
         self.network = Network(
             found.fabric, found.prefix, routed=found.fabric.switch in ROUTED, around=found.around
@@ -67,7 +67,7 @@ class SwitchedLab:
     @classmethod
     def find(cls, name: str) -> SwitchedLab:
         """A lab that is up, to look at and change; not for a `with`, which makes one. FabricError: it is not up."""
-        found = State.load(name)
+        found = LabState.load(name)
         if found.is_orphan:
             raise FabricError(
                 f"lab {name!r} lost the process that held it; `dlcp lab down --name {name}` clears it away"

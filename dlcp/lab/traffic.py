@@ -41,7 +41,7 @@ _BUFFER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Stream:
+class PacketStream:
     """What is alike in a stream's packets."""
 
     dscp: int = 0
@@ -60,7 +60,7 @@ class Stream:
         integer("stream.dlcp", self.dlcp, 0, 1, error=FabricError)
 
     @classmethod
-    def parse(cls, text: str) -> Stream:
+    def parse(cls, text: str) -> PacketStream:
         """From "dscp=8,ecn=2"."""
         values: dict[str, int] = {}
         for word in text.split(","):
@@ -78,7 +78,7 @@ class Stream:
 
 def send(
     address: str,
-    streams: Sequence[Stream],
+    streams: Sequence[PacketStream],
     rate_bps: int,
     seconds: float,
     payload_bytes: int,
@@ -172,7 +172,7 @@ def _is_over(descriptor: int) -> bool:
     return bool(ready) and not os.read(descriptor, 4096)
 
 
-def _open(family: int, address: str, stream: Stream) -> socket.socket:
+def _open(family: int, address: str, stream: PacketStream) -> socket.socket:
     outlet = socket.socket(family, socket.SOCK_DGRAM)
     tos = stream.dscp << 2 | stream.ecn
     if family == socket.AF_INET6:
@@ -192,7 +192,7 @@ def main() -> int:
     words = parser.add_subparsers(dest="word", required=True)
     sender = words.add_parser("send")
     sender.add_argument("address")
-    sender.add_argument("--stream", dest="streams", type=Stream.parse, action="append", required=True)
+    sender.add_argument("--stream", dest="streams", type=PacketStream.parse, action="append", required=True)
     sender.add_argument("--rate", type=parse_rate, required=True)
     sender.add_argument("--seconds", type=float, default=1.0)
     sender.add_argument("--wait", action="store_true", help='say "ready", and begin when a line comes in')

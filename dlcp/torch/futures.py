@@ -36,7 +36,7 @@ from dlcp.torch.callbacks import pool, run_logged
 from dlcp.torch.failures import for_torch
 
 
-class Line:
+class CallbackOrder:
     """The order of callbacks in this process: one for all groups, since a callback may use any group."""
 
     def __init__(self, name: str) -> None:
@@ -88,14 +88,14 @@ class Line:
                 raise for_torch(CollectiveTimeoutError(text))
 
 
-collectives_line = Line("callbacks")
-messages_line = Line("callbacks of messages")
+collectives_line = CallbackOrder("callbacks")
+messages_line = CallbackOrder("callbacks of messages")
 
 
 class _Mine(threading.local):
     """What this thread runs. A class attribute: asking a plain threading.local for what it lacks takes 0.5 us."""
 
-    running: tuple[Line, int] | None = None
+    running: tuple[CallbackOrder, int] | None = None
 
 
 _mine = _Mine()
@@ -103,12 +103,12 @@ _mine = _Mine()
 _LONGEST_S = threading.TIMEOUT_MAX
 
 
-def _running() -> tuple[Line, int] | None:
+def _running() -> tuple[CallbackOrder, int] | None:
     """The line and the ticket of the callback that this thread runs, if it does."""
     return _mine.running
 
 
-def line_of_callback() -> Line | None:
+def line_of_callback() -> CallbackOrder | None:
     """The line of the callback that this thread runs; None: it runs none."""
     running = _running()
     return None if running is None else running[0]
@@ -143,7 +143,10 @@ class CollectiveFuture(torch.futures.Future[Any]):
     """A future of a collective, or of a callback of one. On CUDA the streams that wait for it are ordered after it."""
 
     def __init__(
-        self, devices: Sequence[torch.device] = (), what: str = "a collective", line: Line = collectives_line
+        self,
+        devices: Sequence[torch.device] = (),
+        what: str = "a collective",
+        line: CallbackOrder = collectives_line,
     ) -> None:
         """`what`: for errors, whose future it is. `line`: of the tickets of its callbacks."""
         super().__init__(devices=list(devices))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.work import Work
 
 SUPPORTED = "torch.optim.SGD, Adam or AdamW"
@@ -66,11 +66,11 @@ class HubBuffer:
             parameter.copy_(piece.view(parameter.shape))
 
 
-def rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Rule:
+def rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> OptimizerRule:
     """The hyperparameters of a group now. Raises ArgumentError: not an optimizer that a hub has."""
     kind = type(optimizer)
     if kind is torch.optim.SGD:
-        return Rule.sgd(
+        return OptimizerRule.sgd(
             float(group["lr"]),
             momentum=float(group["momentum"]),
             dampening=float(group["dampening"]),
@@ -80,7 +80,7 @@ def rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Rule:
         )
     if kind in (torch.optim.Adam, torch.optim.AdamW):
         beta1, beta2 = group["betas"]
-        return Rule.adam(
+        return OptimizerRule.adam(
             float(group["lr"]),
             beta1=float(beta1),
             beta2=float(beta2),
@@ -96,7 +96,7 @@ def rule_of(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Rule:
     )
 
 
-def state_names(rule: Rule) -> list[str]:
+def state_names(rule: OptimizerRule) -> list[str]:
     """Torch's names of the arrays that the hub keeps, in its order."""
     if rule.is_sgd:
         return ["momentum_buffer"][: rule.states]

@@ -30,7 +30,7 @@ from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import span
 from dlcp.transport.call_options import CollectiveKeywords
 from dlcp.transport.hub.group import HubGroup
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.work import Work
 
 BUFFER_BYTES = 25 * 1024 * 1024
@@ -190,7 +190,7 @@ class HubOptimizer(torch.optim.Optimizer):
                 how={"keep": buffer.flat, "sequence": self._first + self._buffers.index(buffer)},
             )
 
-    def _rule(self, buffer: HubBuffer) -> Rule:
+    def _rule(self, buffer: HubBuffer) -> OptimizerRule:
         return rule_of(self._optimizer, self.param_groups[buffer.group])
 
     def _finish(self, works: list[Work]) -> None:

@@ -23,7 +23,13 @@ from dlcp.errors import DlcpError
 from dlcp.torch import profiling, work_in_cpp
 from dlcp.torch.callbacks import pool
 from dlcp.torch.failures import for_torch
-from dlcp.torch.futures import CollectiveFuture, Line, collectives_line, line_of_callback, messages_line
+from dlcp.torch.futures import (
+    CallbackOrder,
+    CollectiveFuture,
+    collectives_line,
+    line_of_callback,
+    messages_line,
+)
 from dlcp.torch.local_operation import LocalOperation
 from dlcp.torch.tensors import CopyBack
 from dlcp.transport.communicator import Work
@@ -134,7 +140,7 @@ class CollectiveWork(dist.Work):
         """For TorchScript: this work as an object of C++."""
         return work_in_cpp.whole(self).boxed()
 
-    def _callbacks_of(self) -> tuple[str, Line]:
+    def _callbacks_of(self) -> tuple[str, CallbackOrder]:
         """Whose callbacks those of the future are, and their line: what a callback starts stays in its own."""
         operation = self._operations[0].operation if self._operations else "a collective of nothing"
         own = messages_line if operation in ("send", "receive") else collectives_line

@@ -28,8 +28,8 @@ from dlcp.train.plan import (
     MODES,
     RECIPES,
     WORLD_SIZE_MAX,
-    Links,
-    Plan,
+    LabLinks,
+    TrainingPlan,
     plan_runs,
 )
 from dlcp.train.record import Record
@@ -241,7 +241,7 @@ def _describe_network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--timeout", type=option(1, 3600), default=60, metavar="S", help=timeout)
 
 
-def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
+def _plan(parser: Parser, options: argparse.Namespace) -> TrainingPlan:
     """The plan that the words describe. Ends the program with status 2 if they contradict each other."""
     if options.fabric is not None and (options.lab or options.rate or options.delay is not None):
         parser.error("--fabric says itself what its links are; leave out --lab, --rate and --delay")
@@ -288,7 +288,7 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
                 parser.error(f"--exchange: {reason}; exchanges are compared in network namespaces only")
             option = "--lab" if options.fabric is None else "--fabric"
             parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
-        if links is not None and not isinstance(links, Links) and links.hosts < options.world_size:
+        if links is not None and not isinstance(links, LabLinks) and links.hosts < options.world_size:
             parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
     models = MODELS if options.model == "all" else (options.model,)
     if importlib.util.find_spec("torch") is None:
@@ -299,7 +299,7 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     if output.exists() and not output.is_dir():
         parser.error(f"--output {output} is a file; give a folder")
     seeds = options.seeds or (3 if options.mode == "study" else 1)
-    return Plan(
+    return TrainingPlan(
         runs=plan_runs(
             options.mode,
             models,
@@ -320,14 +320,14 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     )
 
 
-def _links(options: argparse.Namespace) -> Links | Fabric | None:
+def _links(options: argparse.Namespace) -> LabLinks | Fabric | None:
     """The network of the ranks; None: loopback. FabricError for a fabric that is none."""
     if options.fabric is not None:
         from dlcp.lab.fabric import Fabric
 
         return Fabric.named(options.fabric)
     usual_bps = EXCHANGE_RATE_BPS if options.exchange else 10**9
-    return Links(options.rate or usual_bps, options.delay or 0.0) if options.lab else None
+    return LabLinks(options.rate or usual_bps, options.delay or 0.0) if options.lab else None
 
 
 def _check_exchanges(parser: Parser, options: argparse.Namespace) -> None:

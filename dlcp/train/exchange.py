@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlcp.lab import Lab
     from dlcp.lab.switched_lab import SwitchedLab
-    from dlcp.train.plan import Links, Plan
+    from dlcp.train.plan import LabLinks, TrainingPlan
 
 HUB_PORT = 7100
 
 
-def open_lab(plan: Plan, links: Links) -> Lab | SwitchedLab:
+def open_lab(plan: TrainingPlan, links: LabLinks) -> Lab | SwitchedLab:
     """The network of a plan's exchanges, to be entered. Raises ValueError and LabError as labs do."""
     hosts, hub_rate_bps = plan.hosts + ("hub" in plan.exchanges), plan.world_size * links.rate_bps
     if "switch" not in plan.exchanges:
@@ -65,7 +65,7 @@ class Exchanges:
 
 @contextlib.contextmanager
 def open_exchanges(
-    plan: Plan, lab: Lab | SwitchedLab, host_of: Sequence[int], folder: Path
+    plan: TrainingPlan, lab: Lab | SwitchedLab, host_of: Sequence[int], folder: Path
 ) -> Iterator[Exchanges]:
     """Starts what a plan's exchanges need in its lab; ends it. `folder`: for logs. LabError: it does not start."""
     hub = key = switch = None

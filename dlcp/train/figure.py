@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 from dlcp.train.plan import GLOO, Configuration, percent
-from dlcp.train.record import Epoch, Links, Network, Record, together
+from dlcp.train.record import Epoch, LinkCounts, Network, Record, together
 from dlcp.train.table import Row, circumstances, data_size, findings, quantile, rows, spread, title
 from dlcp.units import grouped
 
@@ -241,7 +241,9 @@ def _bytes(axes: Axes, found: Sequence[Row]) -> None:
     axes.spines["bottom"].set_visible(False)
 
 
-def _network(figure: Figure, record: Record, total: Network, lost: Links, top: float, height: float) -> None:
+def _network(
+    figure: Figure, record: Record, total: Network, lost: LinkCounts, top: float, height: float
+) -> None:
     """What happened to all packets of the lossy runs, as large numbers; `top` in inches from the lower edge."""
     level = (top - 0.3) / height
     _line(figure, 0.04, 0.975, level + 0.22 / height, FAINT, 1)
@@ -283,13 +285,13 @@ def _foot(figure: Figure, record: Record, height: float) -> None:
 # --- small things ---------------------------------------------------------------------------------------------
 
 
-def lossy_total(record: Record) -> tuple[Network, Links] | None:
+def lossy_total(record: Record) -> tuple[Network, LinkCounts] | None:
     """All runs that lost packets and whose backend counts, together; None: there were none."""
     runs = [one for one in record.runs if one.run.configuration.loss_ratio and one.network]
     if not runs:
         return None
     lost = [lost for one in runs if (lost := one.lost()) is not None]
-    links = Links(sum(one.packets for one in lost), sum(one.dropped_packets for one in lost))
+    links = LinkCounts(sum(one.packets for one in lost), sum(one.dropped_packets for one in lost))
     return together([rank for one in runs for rank in one.network]), links
 
 

@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class LabLinks:
     """The network of --lab: a namespace per rank, and what each one's interface carries."""
 
     rate_bps: int
@@ -100,13 +100,13 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """Everything one call of the program does, in order."""
 
     runs: tuple[Run, ...]
     world_size: int
     output: Path
-    links: Links | Fabric | None = None
+    links: LabLinks | Fabric | None = None
     """A hub's links, or a fabric of switches. None: all ranks on loopback, and dlcp's own driver drops packets."""
     ranks_per_host: int = 1
     """At least; in a plan of exchanges."""

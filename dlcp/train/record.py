@@ -82,7 +82,7 @@ class Gradients:
 
 
 @dataclass(slots=True)
-class Links:
+class LinkCounts:
     """What the links of the lab counted over a run, all of them together, whatever the backend."""
 
     packets: int
@@ -121,7 +121,7 @@ class RunRecord:
     switch was."""
     gradients: list[Gradients] = field(default_factory=list)
     """Per rank; empty if all gradients had to arrive."""
-    links: Links | None = None
+    links: LinkCounts | None = None
     """None: not in the lab."""
     sample: str = ""
 
@@ -134,7 +134,7 @@ class RunRecord:
             "network": [Network(**one) for one in values["network"]],
             # Not in records from before gradients could be abandoned.
             "gradients": [Gradients(**one) for one in values.get("gradients", ())],
-            "links": Links(**values["links"]) if values["links"] is not None else None,
+            "links": LinkCounts(**values["links"]) if values["links"] is not None else None,
         }
         return cls(**(values | parts))
 
@@ -167,11 +167,11 @@ class RunRecord:
         abandoned = sum(rank.abandoned_bytes for rank in self.gradients)
         return abandoned / max(1, sum(rank.sent_bytes for rank in self.gradients))
 
-    def lost(self) -> Links | None:
+    def lost(self) -> LinkCounts | None:
         """Packets that arrived and how many of them were dropped, by the links or on purpose; None: nobody counted."""
         if self.links is not None or (total := self.totals()) is None:
             return self.links
-        return Links(total.received_packets + total.injected_packets, total.injected_packets)
+        return LinkCounts(total.received_packets + total.injected_packets, total.injected_packets)
 
 
 @dataclass(slots=True)

@@ -21,10 +21,9 @@ from dlcp import __version__
 from dlcp.train.data import prepare
 from dlcp.train.errors import TrainError
 from dlcp.train.exchange import Exchanges, open_exchanges, open_lab
-from dlcp.train.plan import Links, Plan, Run
+from dlcp.train.plan import LabLinks, Run, TrainingPlan
 from dlcp.train.ranks import Ranks
-from dlcp.train.record import Epoch, Gradients, Network, Record, RunRecord
-from dlcp.train.record import Links as LinkCount
+from dlcp.train.record import Epoch, Gradients, LinkCounts, Network, Record, RunRecord
 from dlcp.train.view import View
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class _Hearing:
         ]
 
 
-def new_record(plan: Plan) -> Record:
+def new_record(plan: TrainingPlan) -> Record:
     """The record of a plan before its first run."""
     return Record(
         world_size=plan.world_size,
@@ -76,7 +75,7 @@ def new_record(plan: Plan) -> Record:
     )
 
 
-def run_plan(plan: Plan, record: Record, view: View) -> None:
+def run_plan(plan: TrainingPlan, record: Record, view: View) -> None:
     """Does all runs of a plan and adds them to its new record. Blocks to the end.
 
     Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here. Runs that were over before
@@ -139,7 +138,7 @@ class _Loopback:
         """By rank, what its group is opened with besides; empty: all ranks alike."""
         return self.exchanges.options(run.configuration.exchange) if self.exchanges is not None else ()
 
-    def count(self) -> LinkCount | None:
+    def count(self) -> LinkCounts | None:
         """What the links counted since the run began; None: they do not count."""
         return None
 
@@ -177,10 +176,10 @@ class _AtHub(_InLab):
         self._lab.set_loss(Loss(run.configuration.loss_ratio))
         return {"shm": False}
 
-    def count(self) -> LinkCount | None:
+    def count(self) -> LinkCounts | None:
         seen = [self._lab.arrivals(host) for host in range(self._lab.hosts)]
         packets = sum(one.packets for one in seen)
-        return LinkCount(packets, sum(one.dropped for one in seen)) if packets else None
+        return LinkCounts(packets, sum(one.dropped for one in seen)) if packets else None
 
 
 class _InFabric(_InLab):
@@ -200,10 +199,10 @@ class _InFabric(_InLab):
         self._before = self._counted()
         return {"shm": False}
 
-    def count(self) -> LinkCount:
+    def count(self) -> LinkCounts:
         """What arrived at hosts or was lost on the way, by links and switches, since the run began."""
         packets, dropped = (now - before for now, before in zip(self._counted(), self._before, strict=True))
-        return LinkCount(packets, dropped)
+        return LinkCounts(packets, dropped)
 
     def _counted(self) -> tuple[int, int]:
         counts = self._lab.counts()
@@ -213,14 +212,14 @@ class _InFabric(_InLab):
         return sent + dropped, dropped
 
 
-def _ranks(plan: Plan, network: _Loopback) -> Ranks:
+def _ranks(plan: TrainingPlan, network: _Loopback) -> Ranks:
     logs = plan.output / "logs"
     environment, command = network.environment, network.command
     return Ranks(plan.world_size, logs, host=network.host, environment=environment, command=command)
 
 
 @contextlib.contextmanager
-def _network(plan: Plan, record: Record) -> Iterator[_Loopback]:
+def _network(plan: TrainingPlan, record: Record) -> Iterator[_Loopback]:
     """The plan's network. What a plain TCP stream makes of a lab's links goes into the record: Gloo uses TCP."""
     links, world_size = plan.links, plan.world_size
     if links is None:
@@ -231,7 +230,7 @@ def _network(plan: Plan, record: Record) -> Iterator[_Loopback]:
     from dlcp.lab.tcp_fill import measure
 
     try:
-        if isinstance(links, Links) and plan.exchanges:
+        if isinstance(links, LabLinks) and plan.exchanges:
             with open_lab(plan, links) as opened:
                 record.network += f"; {measure(opened)}"
                 kind: Any = _AtHub if isinstance(opened, Lab) else _InFabric
@@ -239,7 +238,7 @@ def _network(plan: Plan, record: Record) -> Iterator[_Loopback]:
                 with open_exchanges(plan, opened, network.host_of, plan.output / "logs") as exchanges:
                     network.exchanges = exchanges
                     yield network
-        elif isinstance(links, Links):
+        elif isinstance(links, LabLinks):
             with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
                 record.network += f"; {measure(lab)}"
                 yield _AtHub(lab, world_size)
@@ -251,8 +250,8 @@ def _network(plan: Plan, record: Record) -> Iterator[_Loopback]:
         raise TrainError(f"the network lab: {error}") from error
 
 
-def _describe_network(plan: Plan) -> str:
-    if plan.links is not None and not isinstance(plan.links, Links):
+def _describe_network(plan: TrainingPlan) -> str:
+    if plan.links is not None and not isinstance(plan.links, LabLinks):
         fabric = plan.links
         form = f"{fabric.leaves} leaves, {fabric.spines} spines" if fabric.spines else "one switch"
         rate = f"{fabric.host_rate_bps / 1e6:g} Mbit/s to hosts"

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from dlcp.train.plan import GLOO, Plan, Run, percent
+from dlcp.train.plan import GLOO, Run, TrainingPlan, percent
 from dlcp.train.record import Record, RunRecord
 from dlcp.train.table import data_size
 from dlcp.units import grouped
@@ -37,7 +37,7 @@ def open_view(stream: TextIO) -> View:
 class View:
     """A watcher of the runs; calls come in their order. This one shows nothing."""
 
-    def begin(self, record: Record, plan: Plan) -> None:
+    def begin(self, record: Record, plan: TrainingPlan) -> None:
         """The ranks are about to start."""
 
     def run_begins(self, current: RunRecord) -> None:
@@ -63,7 +63,7 @@ class PlainView(View):
         self._stream = stream
         self._record: Record | None = None
 
-    def begin(self, record: Record, plan: Plan) -> None:
+    def begin(self, record: Record, plan: TrainingPlan) -> None:
         self._record = record
         self._print(f"{plan.world_size} ranks on {record.host['processor']}")
         self._print(f"network: {record.network}")
@@ -112,7 +112,7 @@ class LiveView(View):
         """Leaves the table as it is, and the cursor behind it."""
         self._live.stop()
 
-    def begin(self, record: Record, plan: Plan) -> None:
+    def begin(self, record: Record, plan: TrainingPlan) -> None:
         self._runs = plan.runs
         self._console.print(
             f"[bold]dlcp train[/]  {plan.world_size} ranks on {record.host['processor']}", highlight=False
@@ -193,7 +193,7 @@ class LiveView(View):
         return next(silent, None)
 
 
-def expectation(plan: Plan) -> str:
+def expectation(plan: TrainingPlan) -> str:
     """How much there is to wait for, in a line."""
     words = f"{len(plan.runs)} runs, about {plan.estimate_s:.0f} s on two cores without other work"
     if plan.links is not None:

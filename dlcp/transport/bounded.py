@@ -109,7 +109,7 @@ class Abandoned(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CollectiveOutcome:
     """What a bounded collective cost this rank and what it lost."""
 
     sent: tuple[Abandoned, ...]
@@ -130,7 +130,7 @@ class Outcome:
         return sum(each.nbytes for each in self.sent)
 
 
-def outcome_of(result: _native.CollectiveResult, starts: Sequence[int], rank: int) -> Outcome:
+def outcome_of(result: _native.CollectiveResult, starts: Sequence[int], rank: int) -> CollectiveOutcome:
     """From how a collective ended. `starts`: the first byte of each rank's part of the input."""
     sent: list[Abandoned] = []
     missing: list[Abandoned] = []
@@ -145,7 +145,7 @@ def outcome_of(result: _native.CollectiveResult, starts: Sequence[int], rank: in
                 each.blocks,
             )
         )
-    return Outcome(
+    return CollectiveOutcome(
         tuple(sent),
         tuple(missing),
         result.sent_bytes,

@@ -35,7 +35,7 @@ from dlcp.arguments import Parser, loss
 from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
 from dlcp.exit_status import exit_status
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
-from dlcp.transport.ping_report import Sample, report
+from dlcp.transport.ping_report import PingSample, report
 from dlcp.transport.settings import Settings
 from dlcp.transport.transfer import TransferFuture
 
@@ -51,7 +51,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
-class Plan:
+class PingPlan:
     """What a client sends."""
 
     size_bytes: int = 1 << 20
@@ -66,7 +66,7 @@ class Plan:
     """Traffic classes; messages take them in turn."""
 
 
-def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) -> dict[str, Any]:
+def measure(endpoint: Endpoint, rank: int, plan: PingPlan, samples: list[PingSample]) -> dict[str, Any]:
     """Sends what the plan says to a listener and appends a sample per message.
 
     Returns what the listener counted. Blocks until the run is over. Raises DlcpError.
@@ -88,7 +88,7 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
     def finish_oldest() -> None:
         traffic_class, future = under_way.popleft()
         outcome = future.result()  # blocks, so before the clock is read
-        samples.append(Sample(traffic_class, time.monotonic() - start, outcome))
+        samples.append(PingSample(traffic_class, time.monotonic() - start, outcome))
 
     def goes_on(number: int) -> bool:
         if plan.duration_s is not None:
@@ -226,7 +226,7 @@ def _listen(options: argparse.Namespace, settings: Settings) -> int:
             return 0
 
 
-def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
+def _ping(options: argparse.Namespace, settings: Settings, plan: PingPlan) -> int:
     # A rank of its own for each client, so that several may call one listener.
     with Endpoint(random.SystemRandom().randrange(1, 1 << 32), settings=settings) as endpoint:
         try:
@@ -237,7 +237,7 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
             raise PeerTimeoutError(
                 text.replace(f"it is started as rank {LISTENER_RANK}", "it is started", 1)
             ) from None
-        samples: list[Sample] = []
+        samples: list[PingSample] = []
         counted: dict[str, Any] = {}
         interrupted = False
         failure: DlcpError | None = None
@@ -263,7 +263,7 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
         return 130 if interrupted else 0
 
 
-def _demo(options: argparse.Namespace, plan: Plan) -> int:
+def _demo(options: argparse.Namespace, plan: PingPlan) -> int:
     """Both ends on this host, in two processes, with a job key made for the occasion."""
     with tempfile.TemporaryDirectory() as folder:
         key_file = Path(folder) / "key"
@@ -327,13 +327,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="with --listen: serve one client and end")
     parser.add_argument("--demo", action="store_true", help="both ends on this host")
     run = parser.add_argument_group("what is sent")
-    run.add_argument("--size", type=_size, default=Plan.size_bytes, metavar="BYTES", help="of a message (1M)")
+    run.add_argument(
+        "--size", type=_size, default=PingPlan.size_bytes, metavar="BYTES", help="of a message (1M)"
+    )
     run.add_argument("--count", type=_positive(int), metavar="N", help="messages (200)")
     run.add_argument("--duration", type=_positive(float), metavar="S", help="seconds, in place of --count")
     run.add_argument(
-        "--depth", type=_positive(int), default=Plan.depth, help="messages under way at once (4)"
+        "--depth", type=_positive(int), default=PingPlan.depth, help="messages under way at once (4)"
     )
-    run.add_argument("--delivery", choices=("reliable", "bounded", "deadline"), default=Plan.delivery)
+    run.add_argument("--delivery", choices=("reliable", "bounded", "deadline"), default=PingPlan.delivery)
     run.add_argument(
         "--loss-ratio",
         type=loss(),
@@ -351,7 +353,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--class",
         dest="classes",
         type=_classes,
-        default=Plan.classes,
+        default=PingPlan.classes,
         metavar="C[,C…]",
         help="traffic classes 0 to 6; messages take turns (0)",
     )
@@ -396,13 +398,13 @@ def _bind_for(address: str) -> str | None:
     return None if host in {"", "localhost"} or host.startswith("127.") else "0.0.0.0"
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> PingPlan:
     if options.count is not None and options.duration is not None:
         raise SettingsError("--count and --duration are both given; give one of them")
     check_loss(options.delivery, options.loss_ratio)
     check_deadline(options.delivery, options.deadline)
-    count = Plan.count if options.count is None and options.duration is None else options.count
-    return Plan(
+    count = PingPlan.count if options.count is None and options.duration is None else options.count
+    return PingPlan(
         size_bytes=options.size,
         count=count,
         duration_s=options.duration,
@@ -486,7 +488,7 @@ def _await_goodbye(endpoint: Endpoint, rank: int) -> None:
         endpoint.receive(rank, bytearray(1), tag=CONTROL_TAG, timeout_s=endpoint.settings.peer_timeout_s)
 
 
-def _headline(address: str, settings: Settings, plan: Plan) -> str:
+def _headline(address: str, settings: Settings, plan: PingPlan) -> str:
     protection = "no key"
     if settings.key is not None or settings.key_file is not None:
         protection = "encrypted" if settings.encrypt else "authenticated"

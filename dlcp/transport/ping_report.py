@@ -16,7 +16,7 @@ QUANTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
 
 @dataclass(frozen=True)
-class Sample:
+class PingSample:
     """One message that ended."""
 
     traffic_class: int
@@ -29,7 +29,7 @@ def report(
     endpoint: Endpoint,
     rank: int,
     before: EndpointStatistics,
-    samples: Sequence[Sample],
+    samples: Sequence[PingSample],
     held_packets: int = 0,
 ) -> Iterator[str]:
     """Goodput, latency and losses of a run, then a table of classes and one of paths.
@@ -48,7 +48,7 @@ def report(
     yield from _path_table(endpoint, rank)
 
 
-def _summary(endpoint: Endpoint, before: EndpointStatistics, samples: Sequence[Sample]) -> Iterator[str]:
+def _summary(endpoint: Endpoint, before: EndpointStatistics, samples: Sequence[PingSample]) -> Iterator[str]:
     engine, old = endpoint.stats().engine, before.engine
     elapsed_s = max(sample.ended_s for sample in samples)
     delivered_bytes = sum(sample.outcome.delivered_bytes for sample in samples)
@@ -72,7 +72,7 @@ def _summary(endpoint: Endpoint, before: EndpointStatistics, samples: Sequence[S
     yield f"abandoned      {_bytes(abandoned_bytes)} ({_percent(abandoned_bytes, message_bytes)} of the messages)"
 
 
-def _class_table(samples: Sequence[Sample]) -> Iterator[str]:
+def _class_table(samples: Sequence[PingSample]) -> Iterator[str]:
     yield "class  messages     goodput        p50        p99  abandoned"
     for traffic_class in sorted({sample.traffic_class for sample in samples}):
         own = [sample for sample in samples if sample.traffic_class == traffic_class]
@@ -96,7 +96,7 @@ def _path_table(endpoint: Endpoint, rank: int) -> Iterator[str]:
         )
 
 
-def _latency_s(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
+def _latency_s(samples: Sequence[PingSample]) -> npt.NDArray[np.float64]:
     return np.array([sample.outcome.waited_s for sample in samples])
 
 

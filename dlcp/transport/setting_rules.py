@@ -30,7 +30,7 @@ _UNITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SettingRule:
     """What one setting may be."""
 
     entry: _native.Setting
@@ -65,7 +65,7 @@ class Rule:
 
 
 @cache
-def rules() -> Mapping[str, Rule]:
+def rules() -> Mapping[str, SettingRule]:
     """The rule of every setting, in the order of the table."""
     return {entry.name: _rule(entry) for entry in _native.settings_table()}
 
@@ -93,48 +93,48 @@ def read_ports(text: str) -> range:
     return range(first, last + 1)
 
 
-def _rule(entry: _native.Setting) -> Rule:
+def _rule(entry: _native.Setting) -> SettingRule:
     match entry.kind:
         case "boolean":
             words = "true or false (in the environment also 1 or 0)"
-            return Rule(entry, _read_boolean, lambda value: isinstance(value, bool), words)
+            return SettingRule(entry, _read_boolean, lambda value: isinstance(value, bool), words)
         case "integer":
             low, high = int(entry.low), int(entry.high)
             words = f"an integer from {low:,} to {high:,}".replace(",", " ")
-            return Rule(entry, int, lambda value: is_integer(value, low, high), words)
+            return SettingRule(entry, int, lambda value: is_integer(value, low, high), words)
         case "number":
             return _number(entry)
         case "choice":
             names = entry.accepted.split(", ")
-            return Rule(entry, str, lambda value: value in names, f"one of {entry.accepted}")
+            return SettingRule(entry, str, lambda value: value in names, f"one of {entry.accepted}")
         case "path":
-            return Rule(
+            return SettingRule(
                 entry, str, lambda value: isinstance(value, str) and "\0" not in value, entry.accepted
             )
         case "interfaces":
             words = "names of interfaces or their beginnings, such as eth0, eth,ib, =eth0 or ^docker,lo"
-            return Rule(entry, str, _is_pattern, words)
+            return SettingRule(entry, str, _is_pattern, words)
         case "ports":
             words = "ports from 1 to 65535, such as 7000-7063, or one of them"
-            return Rule(entry, str, _is_port_range, words)
+            return SettingRule(entry, str, _is_port_range, words)
         case "class_codes":
-            return Rule(
+            return SettingRule(
                 entry, _read_codes, _is_codes, f"{CLASSES} integers from 0 to 63, one per traffic class"
             )
         case "secret":
-            return Rule(
+            return SettingRule(
                 entry,
                 bytes.fromhex,
                 lambda value: isinstance(value, bytes) and len(value) == KEY_BYTES,
                 f"{KEY_BYTES} bytes",
             )
         case _:
-            return Rule(entry, str, _is_text, entry.accepted)
+            return SettingRule(entry, str, _is_text, entry.accepted)
 
 
-def _number(entry: _native.Setting) -> Rule:
+def _number(entry: _native.Setting) -> SettingRule:
     begin = "a number above" if entry.above else "a number from"
-    return Rule(
+    return SettingRule(
         entry,
         float,
         lambda value: is_number(value, entry.low, entry.high, above=entry.above),

@@ -16,7 +16,7 @@ from pathlib import Path
 from dlcp.arguments import Parser
 from dlcp.checks import known
 from dlcp.errors import SettingsError
-from dlcp.transport.setting_rules import Rule, rules
+from dlcp.transport.setting_rules import SettingRule, rules
 
 _TYPES = {
     "boolean": "bool",
@@ -91,12 +91,12 @@ def write(repository: Path) -> None:
     (repository / "docs" / "settings.md").write_text(reference_page())
 
 
-def _sections() -> Iterator[tuple[str, list[Rule]]]:
+def _sections() -> Iterator[tuple[str, list[SettingRule]]]:
     for section, members in groupby(rules().values(), key=lambda rule: rule.entry.section):
         yield section, list(members)
 
 
-def _default(rule: Rule) -> str:
+def _default(rule: SettingRule) -> str:
     """As it is written in the environment."""
     default = rule.default
     if default is None:
@@ -110,7 +110,7 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def _help(rule: Rule) -> str:
+def _help(rule: SettingRule) -> str:
     entry = rule.entry
     unit = f" ({rule.unit})" if rule.unit else ""
     variable = "only an argument" if entry.kind == "secret" else f"DLCP_{entry.name.upper()}"
@@ -122,7 +122,7 @@ def _help(rule: Rule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _field(rule: Rule) -> str:
+def _field(rule: SettingRule) -> str:
     entry, default = rule.entry, rule.default
     type_ = _TYPES.get(entry.kind, "str") + (" | None" if rule.none else "")
     value = f'"{default}"' if isinstance(default, str) else repr(default)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dlcp import errors
 from dlcp.checks import timeout
-from dlcp.transport.bounded import Outcome, outcome_of
+from dlcp.transport.bounded import CollectiveOutcome, outcome_of
 from dlcp.transport.schedule.layout import BOUNDED
 
 if TYPE_CHECKING:
@@ -189,12 +189,12 @@ class Work:
         return tuple(np.flatnonzero(self.marks.any(axis=1)).tolist())
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CollectiveOutcome:
         """After a bounded or coded collective: what it cost and what was lost. Raises DlcpError: not over, or none."""
         if self.operation not in BOUNDED:
             raise errors.DlcpError(f"{self.words} has no outcome; a bounded or coded collective has one")
         if self._collective is None:
-            return Outcome((), (), 0, 0, 0)
+            return CollectiveOutcome((), (), 0, 0, 0)
         return outcome_of(self._ended(), self._starts, self._group.rank)
 
     # ---- helpers ----

@@ -54,7 +54,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Adds the pages."""
     from mkdocs.structure.files import File
 
-    pages = {page: _tables_of_states((ROOT / source).read_text()) for source, page in OUTSIDE.items()}
+    pages = {page: (ROOT / source).read_text() for source, page in OUTSIDE.items()}
     pages |= {page: package_page(*package) for page, package in PACKAGES.items()}
     pages[COMMANDS] = commands_page()
     for page, text in pages.items():
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     drawn = (
         f"\n\n![The picture of this study]({picture.name})\n" if (ROOT / "docs" / picture).exists() else ""
     )
-    return site_links(markdown, page.file.src_uri) + drawn
+    return site_links(_tables_of_states(markdown), page.file.src_uri) + drawn
 
 
 def on_post_build(config: Any) -> None:

@@ -60,7 +60,7 @@ nb::bytes write_header(nb::dict fields) {
         member = nb::cast<std::decay_t<decltype(member)>>(fields[field]);
         ++known;
     });
-    if (known != fields.size()) throw nb::key_error("not a header field; see ARCHITECTURE or engine/wire.hpp");
+    if (known != fields.size()) throw nb::key_error("not a header field; native/engine/wire.hpp lists them");
     std::array<std::uint8_t, wire::header_bytes> bytes{};
     wire::write(header, bytes.data());
     return nb::bytes(bytes.data(), wire::header_bytes_of(header.type));

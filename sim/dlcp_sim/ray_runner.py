@@ -14,7 +14,7 @@ from dlcp import __version__
 from dlcp.errors import ArgumentError, DlcpError
 
 if TYPE_CHECKING:
-    from dlcp_sim.sweeps import Outcome, Point
+    from dlcp_sim.sweeps import Point, SweepOutcome
 
 LOCAL = "local"
 AHEAD = 2
@@ -27,7 +27,7 @@ class ClusterError(DlcpError):
     """The Ray cluster cannot be reached, or has another version of dlcp."""
 
 
-def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -> Iterator[Outcome]:
+def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -> Iterator[SweepOutcome]:
     """Runs points on the cluster at `address`, `jobs` at a time; "local": a cluster of this host's cores.
 
     Yields what became of each as it ends. A task whose process dies or whose node is lost has an outcome with an error.
@@ -38,7 +38,7 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
         raise ArgumentError(
             f"ray is not installed ({error}); pip install '.[ray]' in a checkout of dlcp"
         ) from None
-    from dlcp_sim.sweeps import Outcome
+    from dlcp_sim.sweeps import SweepOutcome
 
     if ray.is_initialized():
         raise ArgumentError(
@@ -71,9 +71,9 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
             for reference in ready:
                 point = under_way.pop(reference)
                 try:
-                    outcome = Outcome(point, *ray.get(reference))
+                    outcome = SweepOutcome(point, *ray.get(reference))
                 except Exception as failure:
-                    outcome = Outcome(point, None, f"its Ray task was lost: {_line(failure)}", 0.0)
+                    outcome = SweepOutcome(point, None, f"its Ray task was lost: {_line(failure)}", 0.0)
                 yield outcome
     finally:
         ray.shutdown()

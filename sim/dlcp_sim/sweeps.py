@@ -52,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepOutcome:
     """What became of a point: its result as a block, or what went wrong."""
 
     point: Point
@@ -164,7 +164,7 @@ def _run(
     report = Report(points=len(points), skipped=len(points) - len(missing))
     if not missing:
         return report
-    outcomes: Iterator[Outcome]
+    outcomes: Iterator[SweepOutcome]
     if ray is not None:
         from dlcp_sim.ray_runner import run_on_ray
 
@@ -183,7 +183,7 @@ def _run(
     return report
 
 
-def _keep(outcome: Outcome, store: Store, report: Report) -> None:
+def _keep(outcome: SweepOutcome, store: Store, report: Report) -> None:
     point, error = outcome.point, outcome.error
     if outcome.result is not None:
         store.add(point.key, point.varied, Result.from_bytes(outcome.result), outcome.seconds)
@@ -244,7 +244,7 @@ class _Worker:
         return self.process.wait()
 
 
-def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
+def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[SweepOutcome]:
     """Runs points in `jobs` processes of this host; yields what became of each as it ends. Closing it ends all."""
     waiting = list(reversed(points))
     workers: dict[object, _Worker] = {}
@@ -268,7 +268,7 @@ def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
                     worker.end()
                     if waiting:
                         start()
-                yield Outcome(point, *answer, seconds)
+                yield SweepOutcome(point, *answer, seconds)
     finally:
         for worker in workers.values():
             worker.end()

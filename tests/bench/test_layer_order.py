@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.layer_order import DDP_WAYS, OURS, WAYS, Account, Setting, Turn, judge
+from bench.layer_order import DDP_VARIANTS, OURS, VARIANTS, Account, Setting, Turn, judge
 from bench.report import Report
 
 SETTING = Setting(layers=4, width=10, batch=1)
@@ -11,7 +11,7 @@ SETTING = Setting(layers=4, width=10, batch=1)
 def account(times_s: dict[str, list[list[float]]], checksum: float = 1.0) -> Account:
     """One rank's: the steps of each turn by way; ways that are not named take a second."""
     turns = len(next(iter(times_s.values())))
-    every = {way: times_s.get(way, [[1.0]] * turns) for way in WAYS}
+    every = {way: times_s.get(way, [[1.0]] * turns) for way in VARIANTS}
     return Account(
         {
             way: [Turn(list(each), sum(each), 2 * sum(each)) for each in of_way]
@@ -28,7 +28,7 @@ def judged(*accounts: Account) -> Report:
 
 
 def test_saving_counts_against_the_faster_ddp_of_the_same_turn_and_the_slower_rank() -> None:
-    slow, fast = DDP_WAYS
+    slow, fast = DDP_VARIANTS
     first = account({slow: [[2.0, 2.0], [2.0]], fast: [[1.0, 1.0], [4.0]], OURS: [[0.5, 0.5], [0.5]]})
     other = account({slow: [[2.0, 2.0], [2.0]], fast: [[1.0, 1.0], [4.0]], OURS: [[0.1, 0.8], [1.5]]})
     (bar,) = judged(first, other).bars

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.benchmark.command import _parser
-from dlcp.benchmark.samples import BUS_FACTORS, Sample, heading, row
+from dlcp.benchmark.samples import BUS_FACTORS, TimedCalls, heading, row
 from dlcp.cli import main
 
 BENCH = [sys.executable, "-m", "dlcp", "bench"]
@@ -45,10 +45,10 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def sample(backend: str = "dlcp", collective: str = "all_reduce", **changes: object) -> Sample:
+def sample(backend: str = "dlcp", collective: str = "all_reduce", **changes: object) -> TimedCalls:
     times_s = [1e-3] * 98 + [2e-3, 3e-3]
     values = {"ranks": 4, "nbytes": 1 << 20, "times_s": times_s, "wrong": 0, "algorithm": "halving_doubling"}
-    return Sample(collective=collective, backend=backend, **(values | changes))  # type: ignore[arg-type]
+    return TimedCalls(collective=collective, backend=backend, **(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

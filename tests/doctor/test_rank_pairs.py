@@ -8,13 +8,13 @@ import pytest
 
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.probe import RankPair
-from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
+from dlcp.doctor.rank_pairs import PairMember, look_at_rank_pairs
 from dlcp.doctor.ranks import rounds
 
 
-def member(rank: int, **changes: object) -> Member:
+def member(rank: int, **changes: object) -> PairMember:
     return replace(
-        Member(
+        PairMember(
             name=f"rank {rank}",
             host=f"node{rank}",
             address=f"10.0.0.{rank}:700{rank}",

@@ -15,7 +15,7 @@ FINDINGS = [
 ]
 
 
-def open_way(source: int, target: int, goodput_bps: float = 1e9, lost: int = 0) -> RankPair:
+def open_pair(source: int, target: int, goodput_bps: float = 1e9, lost: int = 0) -> RankPair:
     return RankPair(
         source=source,
         target=target,
@@ -71,10 +71,10 @@ def test_colour_is_around_the_verdict_only() -> None:
 
 def test_tables_show_open_closed_and_unknown_ways() -> None:
     pairs = [
-        open_way(0, 1, 9.4e9),
-        open_way(1, 0, 0.94e9, lost=12),
+        open_pair(0, 1, 9.4e9),
+        open_pair(1, 0, 0.94e9, lost=12),
         RankPair(source=0, target=2, error="no answer"),
-        open_way(1, 2),
+        open_pair(1, 2),
     ]
     assert (
         "\n".join(pair_lines(["rank 0", "rank 1", "node-two:7010"], pairs))
@@ -113,19 +113,19 @@ def test_tables_of_nothing_are_left_out() -> None:
 
 def test_many_ranks_are_shown_by_their_extremes() -> None:
     names = [f"rank {rank}" for rank in range(20)]
-    pairs = [open_way(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
+    pairs = [open_pair(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
     lines = [line for line in pair_lines(names, pairs) if line]
     assert len(lines) == 4
     assert lines[1] == "goodput, Gbit/s: 1.00 (rank 0 to rank 1), median 1.10, 1.19 (rank 19 to rank 18)"
 
 
 def test_json_round_trips_and_names_the_worst() -> None:
-    found = Examination(["a"], [Host("a", FINDINGS)], [], [open_way(0, 1)])
+    found = Examination(["a"], [Host("a", FINDINGS)], [], [open_pair(0, 1)])
     report = json.loads(json.dumps(found.to_json()))
     assert report["hosts"][0].keys() == {"name", "findings"}
     assert report["verdict"] == "fail"
     assert [Finding.from_json(one) for one in report["hosts"][0]["findings"]] == FINDINGS
-    assert RankPair(**report["pairs"][0]) == open_way(0, 1)
+    assert RankPair(**report["pairs"][0]) == open_pair(0, 1)
 
 
 def test_worst_of_nothing_is_ok() -> None:

@@ -117,7 +117,7 @@ private:
         way.loss_ratio = ratio;
         for (std::uint32_t from = 0; from < 3; ++from)
             for (std::uint32_t to = 0; to < 3; ++to)
-                if (from != to) world_.network().set_way(from, to, way);
+                if (from != to) world_.network().set_between(from, to, way);
     }
 
     // Both ranks call the same under one number, unless the program has it otherwise.

@@ -139,8 +139,8 @@ public:
 
 private:
     void set_link() {
-        world_.network().set_way(0, 1, link_);
-        world_.network().set_way(1, 0, link_);
+        world_.network().set_between(0, 1, link_);
+        world_.network().set_between(1, 0, link_);
     }
 
     World world_;

@@ -37,10 +37,10 @@ from dlcp.hub.core_group import CoreGroup
 from dlcp.hub.job import ServedJob
 from dlcp.hub.service import HubService
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
-from dlcp.transport.hub.control import Control
+from dlcp.transport.hub.control import HubControl
 from dlcp.transport.hub.group import HubGroup
 from dlcp.transport.hub.plan import HubPlan
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.job import Job
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.schedule.hub import KEY_BYTES
@@ -101,7 +101,7 @@ def joined(
 ) -> Iterator[None]:
     """A connection of a rank of a job of its own."""
     with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as stream:
-        control = Control.connect(stream, {"job": KEY, "second": OTHER_KEY}[name], name)
+        control = HubControl.connect(stream, {"job": KEY, "second": OTHER_KEY}[name], name)
         request = {"do": "join", "rank": rank, "size": 2, "job": 1, "encrypt": False, "first_rank": 2}
         request |= {"key": change_key(control.cover(job_key).hex())}
         card = asdict(RankCard.of_this_process(0, "127.0.0.1:9", None)) | card
@@ -222,7 +222,7 @@ def test_weights_at_the_hubs_are_stepped_once_per_step() -> None:
             def work(group: Communicator) -> bytes:
                 hub_group = group.hub_group
                 assert hub_group is not None
-                number, rule = hub_group.take_weights(1), Rule.sgd(rate, momentum=momentum)
+                number, rule = hub_group.take_weights(1), OptimizerRule.sgd(rate, momentum=momentum)
                 array = (np.arange(numel) % 17).astype(np.float32)
                 hub_group.load(number, Span.of(array), rule, {}).wait()
                 weights, velocity = array.astype(np.float64), np.zeros(numel)
@@ -242,7 +242,7 @@ def test_a_step_under_way_keeps_the_state_that_a_load_replaces() -> None:
     """Native code has its addresses. Rank 1 makes the step after both have loaded."""
     with service(cores=1) as hub, ranks_of(hub, 2) as world:
         groups = world.open()
-        rule, (first,) = Rule.sgd(0.5, momentum=0.5), {group.reserve(3) for group in groups}
+        rule, (first,) = OptimizerRule.sgd(0.5, momentum=0.5), {group.reserve(3) for group in groups}
         zeros = [[np.zeros(1000, np.float32) for _ in range(3)] for _ in groups]
 
         def ends(group: Communicator) -> HubGroup:
@@ -276,7 +276,7 @@ def test_steps_of_weights_that_are_not_there_are_refused(hub: HubService) -> Non
             assert group.hub_group is not None
             with pytest.raises(ArgumentError, match="weights 7 are not loaded"):
                 group.hub_group.step(
-                    7, Span.of(np.ones(9, np.float32)), Rule.sgd(0.1), 1, average=True, how={}
+                    7, Span.of(np.ones(9, np.float32)), OptimizerRule.sgd(0.1), 1, average=True, how={}
                 )
 
         world.each(world.open(), work)
@@ -615,7 +615,7 @@ def test_weights_that_a_core_refuses_leave_its_memory_to_others(monkeypatch: pyt
 
         def load(group: Communicator, numel: int) -> None:
             assert group.hub_group is not None
-            group.hub_group.load(0, Span.of(np.ones(numel, np.float32)), Rule.adam(0.1), {}).wait()
+            group.hub_group.load(0, Span.of(np.ones(numel, np.float32)), OptimizerRule.adam(0.1), {}).wait()
 
         def fails(group: Communicator) -> None:
             with pytest.raises(CollectiveError, match="the hub's core"):
@@ -638,7 +638,7 @@ def test_weights_and_sums_share_a_cores_memory(monkeypatch: pytest.MonkeyPatch) 
 
         def load(group: Communicator) -> None:
             assert group.hub_group is not None
-            rule = Rule.sgd(0.1, momentum=0.5)
+            rule = OptimizerRule.sgd(0.1, momentum=0.5)
             group.hub_group.load(0, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
             group.hub_group.load(1, Span.of(np.ones(weights // 2, np.float32)), rule, {}).wait()
 

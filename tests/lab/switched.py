@@ -11,7 +11,7 @@ from typing import Any
 
 from dlcp.lab.namespaces import NETNS
 from dlcp.lab.switched_lab import SwitchedLab
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 
 _TRIES = 6
 
@@ -37,7 +37,7 @@ class Load:
 
 def offer(
     bed: SwitchedLab,
-    streams: Sequence[Stream],
+    streams: Sequence[PacketStream],
     rate_bps: int,
     *,
     senders: Sequence[int] = (0, 1),
@@ -95,7 +95,7 @@ def offer_all(offered: Callable[[], Load], rate_bps: int) -> Load:
 
 def offer_light(
     bed: SwitchedLab,
-    stream: Stream,
+    stream: PacketStream,
     *,
     senders: Sequence[int] = (0,),
     receiver: int,

@@ -16,7 +16,7 @@ from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault
 from dlcp.lab.kernel import check, layout
 from dlcp.lab.next_hops import lost_next_hops, next_hops, shared_next_hops
 from dlcp.lab.ranks import parse_hosts
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 from dlcp.switch.policy import Policy, PolicyError, Port, Thresholds, TrafficClass
 
 SMALL = """
@@ -276,8 +276,8 @@ def test_words_for_a_link_become_a_fault() -> None:
 @pytest.mark.parametrize("text", ["dscp=64", "ecn=4", "importance=256", "paths=0", "speed=1", "dscp=x"])
 def test_streams_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(FabricError, match="stream"):
-        Stream.parse(text)
-    assert Stream.parse(str(Stream(8, 2, 7, 3))) == Stream(8, 2, 7, 3)
+        PacketStream.parse(text)
+    assert PacketStream.parse(str(PacketStream(8, 2, 7, 3))) == PacketStream(8, 2, 7, 3)
 
 
 def test_shares_are_of_the_group() -> None:

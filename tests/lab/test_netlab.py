@@ -14,7 +14,7 @@ import pytest
 
 from dlcp.lab import Lab, LabError, Link, Loss, missing, tcp_fill
 from dlcp.lab.namespaces import INTERFACE, each
-from dlcp.lab.netlab import HUB
+from dlcp.lab.netlab import SWITCH
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -123,7 +123,7 @@ def test_a_slow_link_is_slow_in_both_directions_and_the_others_are_not() -> None
     with Lab(hosts=3, rate_bps=2 * 10**8, links={2: Link(rate_bps=10**8)}) as lab:
         for host, expected in ((0, 2 * 10**8), (1, 2 * 10**8), (2, 10**8)):
             assert rate_bps(lab, lab.namespace(host), INTERFACE) == expected
-            assert rate_bps(lab, lab.namespace(HUB), f"port{host}") == expected
+            assert rate_bps(lab, lab.namespace(SWITCH), f"port{host}") == expected
 
 
 def start_and_fail() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dlcp.lab import state
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError
-from dlcp.lab.state import State
+from dlcp.lab.state import LabState
 
 GONE = (2**22 + 1, "0")
 """A holder that does not exist: above the kernel's largest process id."""
@@ -26,15 +26,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own
 
 
-def lab(name: str, holder: tuple[int, str] | None = None) -> State:
-    return State(name, Fabric.preset("star"), f"dlcp-1-{name}", holder)
+def lab(name: str, holder: tuple[int, str] | None = None) -> LabState:
+    return LabState(name, Fabric.preset("star"), f"dlcp-1-{name}", holder)
 
 
 def test_lab_is_found_again_as_it_was_saved(folder: Path) -> None:
     made = lab("mine")
     made.around = ["l0-s1"]
     made.create()
-    assert State.load("mine") == made
+    assert LabState.load("mine") == made
     assert [one.name for one in state.each()] == ["mine"]
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -60,7 +60,7 @@ def test_file_cannot_name_another_folder(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../precious", "/etc", "", "Lab", "a" * 32])
 def test_name_is_not_a_path(name: str) -> None:
     with pytest.raises(FabricError, match="accepted: a small letter"):
-        State.load(name)
+        LabState.load(name)
 
 
 def test_folder_that_others_may_write_is_refused(folder: Path) -> None:

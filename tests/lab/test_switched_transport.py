@@ -17,7 +17,7 @@ from dlcp.lab.counts import PortCount
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.policies import usual
 from dlcp.lab.switched_lab import SwitchedLab, missing
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 from tests.lab.switched import begin
 
 pytestmark = [
@@ -37,7 +37,7 @@ BUDGET = 0.2
 # Of ranks that start, on a machine that may have other work.
 PATIENCE_S = 250.0
 # Of the class that dlcp's data travels in, and of little importance: what is more important than this gets through.
-DEAF = Stream(dscp=0, importance=40)
+DEAF = PacketStream(dscp=0, importance=40)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import Burst, FabricError, Fault
 from dlcp.lab.policies import usual
 from dlcp.lab.switched_lab import SwitchedLab, missing
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from dlcp.switch.starting_policy import starting_policy
 from tests.lab.switched import Load, namespaces_of, offer, offer_all, offer_light
@@ -52,7 +52,7 @@ COLOURS = Policy(
     ),
     port_bytes=200_000,
 )
-CRITICAL = Stream(dscp=8, ecn=2)
+CRITICAL = PacketStream(dscp=8, ecn=2)
 
 
 def star(kind: str) -> Fabric:
@@ -69,7 +69,7 @@ def bed(request: pytest.FixtureRequest) -> Iterator[SwitchedLab]:
 
 def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
-    streams = [Stream(dscp=8 * n) for n in CLASSES]
+    streams = [PacketStream(dscp=8 * n) for n in CLASSES]
     load = offer_all(lambda: offer(bed, streams, 2 * RATE_BPS), 2 * RATE_BPS)
     assert load.rate_bps > 1.8 * RATE_BPS, "no overload was made"
     lowest, low, high, highest = (load.delivered(stream) for stream in range(4))
@@ -83,7 +83,7 @@ def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: SwitchedLab)
 def test_overload_in_one_class_spares_what_is_critical_and_important(bed: SwitchedLab) -> None:
     bed.set_policy(COLOURS)
     before = bed.counts()["l0"]["h2"]
-    streams = [CRITICAL, *(Stream(dscp=8, importance=importance) for importance in (250, 130, 0))]
+    streams = [CRITICAL, *(PacketStream(dscp=8, importance=importance) for importance in (250, 130, 0))]
     load = offer(bed, streams, int(1.3 * RATE_BPS))
     critical, important, ordinary, least = (load.delivered(stream) for stream in range(4))
     assert critical >= 0.999, load
@@ -99,10 +99,15 @@ def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Switch
 
 @pytest.mark.parametrize(
     "others",
-    [[Stream(), Stream(), Stream(ecn=2)], [Stream(dscp=dscp, ecn=2) for dscp in (11, 19, 27)]],
+    [
+        [PacketStream(), PacketStream(), PacketStream(ecn=2)],
+        [PacketStream(dscp=dscp, ecn=2) for dscp in (11, 19, 27)],
+    ],
     ids=["foreign", "lower classes"],
 )
-def test_starting_policy_has_room_for_the_class_served_first(bed: SwitchedLab, others: list[Stream]) -> None:
+def test_starting_policy_has_room_for_the_class_served_first(
+    bed: SwitchedLab, others: list[PacketStream]
+) -> None:
     policy = starting_policy(RATE_BPS, separate=True, ports=3, path_choice="path_id")  # the kernel hashes
     lost = {}
     for name, one in (
@@ -116,7 +121,7 @@ def test_starting_policy_has_room_for_the_class_served_first(bed: SwitchedLab, o
             nonlocal cut
             before = bed.counts()["l0"]["h2"].classes[6]
             # A quarter of it in class 6, so half of the port's rate.
-            load = offer(bed, [Stream(dscp=51, ecn=2), *others], int(1.9 * RATE_BPS))
+            load = offer(bed, [PacketStream(dscp=51, ecn=2), *others], int(1.9 * RATE_BPS))
             after = bed.counts()["l0"]["h2"].classes[6]
             cut = after.dropped + after.trimmed - before.dropped - before.trimmed
             return load
@@ -139,7 +144,12 @@ def test_loss_of_a_link_is_what_was_asked(bed: SwitchedLab) -> None:
     before = bed.counts()["l0"]
     bed.set_fault("h0-l0", Fault(loss_ratio=0.1))
     load = offer(
-        bed, [Stream(dscp=48, paths=2)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
+        bed,
+        [PacketStream(dscp=48, paths=2)],
+        int(0.4 * RATE_BPS),
+        senders=[0],
+        seconds=0.8,
+        payload_bytes=200,
     )
     counts = bed.counts()["l0"]
     assert load.sent[0] > 1000
@@ -150,7 +160,7 @@ def test_loss_of_a_link_is_what_was_asked(bed: SwitchedLab) -> None:
     dropped = counts["h2"].classes[6].dropped - before["h2"].classes[6].dropped
     assert abs(lost + late + dropped - load.sent[0] * (1 - load.delivered(0))) < 20
     bed.set_fault("h0-l0", Fault())
-    assert offer_light(bed, Stream(dscp=48), receiver=2).delivered(0) == 1
+    assert offer_light(bed, PacketStream(dscp=48), receiver=2).delivered(0) == 1
 
 
 def test_bursts_lose_on_average_what_they_say(bed: SwitchedLab) -> None:
@@ -158,7 +168,9 @@ def test_bursts_lose_on_average_what_they_say(bed: SwitchedLab) -> None:
     burst = Burst(0.05, 0.5)
     before = bed.counts()["l0"]
     bed.set_fault("h2-l0", Fault(burst=burst))
-    load = offer(bed, [Stream(dscp=48)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200)
+    load = offer(
+        bed, [PacketStream(dscp=48)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
+    )
     bed.set_fault("h2-l0", Fault())
     counts = bed.counts()["l0"]
     # Those that came while the switch waited for a core, or that a full queue dropped, did not reach the cable.
@@ -171,12 +183,12 @@ def test_bursts_lose_on_average_what_they_say(bed: SwitchedLab) -> None:
 def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     bed.set_fault("h2-l0", Fault(rate_bps=RATE_BPS // 5))
-    slow = offer(bed, [Stream(dscp=16)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8)
+    slow = offer(bed, [PacketStream(dscp=16)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8)
     bed.set_fault("h2-l0", Fault())
     # A fifth of the rate is a quarter of what was offered; more is what waited at the end.
     assert 0.2 < slow.delivered(0) < 0.5, slow
     before = bed.counts()["l0"]
-    whole = offer(bed, [Stream(dscp=16)], RATE_BPS // 2, senders=[0], seconds=0.3)
+    whole = offer(bed, [PacketStream(dscp=16)], RATE_BPS // 2, senders=[0], seconds=0.3)
     # At a fifth of the rate: 0.46. A switch that waits for a core may find too much for a queue; nothing else is lost.
     assert whole.delivered(0) > 0.7
     counts = bed.counts()["l0"]
@@ -201,7 +213,7 @@ def test_cut_link_carries_nothing_until_it_is_mended(bed: SwitchedLab) -> None:
 def test_ipv6_has_classes_too(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     before = bed.counts()["l0"]["h2"].classes[4].sent
-    load = offer_light(bed, Stream(dscp=32, ecn=1), receiver=2, version=6)
+    load = offer_light(bed, PacketStream(dscp=32, ecn=1), receiver=2, version=6)
     assert load.delivered(0) == 1
     assert bed.counts()["l0"]["h2"].classes[4].sent - before >= load.sent[0]
 
@@ -210,12 +222,12 @@ def test_ipv6_has_classes_too(bed: SwitchedLab) -> None:
 def test_ways_to_the_spines_are_shared(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
     with SwitchedLab(fabric) as bed:
-        load = offer_light(bed, Stream(dscp=8, ecn=1, paths=32), receiver=1)
+        load = offer_light(bed, PacketStream(dscp=8, ecn=1, paths=32), receiver=1)
         assert load.delivered(0) > 0.99
         spines = {name: port.sent for name, port in bed.counts()["l0"].items() if name.startswith("s")}
         assert min(spines.values()) > 0.2 * sum(spines.values()), spines
         bed.set_fault("l0-s0", Fault(down=True))
-        load = offer_light(bed, Stream(dscp=8, ecn=1, paths=32), receiver=1)
+        load = offer_light(bed, PacketStream(dscp=8, ecn=1, paths=32), receiver=1)
         assert load.delivered(0) > 0.99, "the way that is left carries all"
 
 
@@ -223,7 +235,7 @@ def test_ways_to_the_spines_are_shared(kind: str) -> None:
 def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
     # 32 flows each way, over both spines; those that a leaf still sends to the spine without a cable are lost.
-    stream = Stream(dscp=8, ecn=1, paths=32)
+    stream = PacketStream(dscp=8, ecn=1, paths=32)
 
     def delivered(bed: SwitchedLab, sender: int) -> float:
         return offer_light(bed, stream, senders=[sender], receiver=1 - sender).delivered(0)
@@ -260,7 +272,7 @@ def test_leaves_of_bmv2_go_around_a_cut_link_too() -> None:
     with SwitchedLab(Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch="bmv2")) as bed:
 
         def delivered(sender: int) -> float:
-            streams = [Stream(dscp=8, ecn=1, paths=32)]
+            streams = [PacketStream(dscp=8, ecn=1, paths=32)]
             load = offer(bed, streams, 3_000_000, senders=[sender], receiver=1 - sender, seconds=0.5)
             return load.delivered(0)
 
@@ -283,8 +295,8 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
     with SwitchedLab(fabric) as bed:
         bed.set_fault("l0-s0", Fault(loss_ratio=0.2))
         # The usual policy holds more of what is critical.
-        there = offer_light(bed, Stream(ecn=1), senders=[0], receiver=1, seconds=0.6)
-        back = offer_light(bed, Stream(ecn=1), senders=[1], receiver=0, seconds=0.6)
+        there = offer_light(bed, PacketStream(ecn=1), senders=[0], receiver=1, seconds=0.6)
+        back = offer_light(bed, PacketStream(ecn=1), senders=[1], receiver=0, seconds=0.6)
         counts = bed.counts()
         lost = [round(load.sent[0] * (1 - load.delivered(0))) for load in (there, back)]
         assert all(n > 0.1 * load.sent[0] for n, load in zip(lost, (there, back), strict=True))
@@ -300,7 +312,7 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
 def test_round_robin_sprays_one_flow_over_all_ways() -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1)
     with SwitchedLab(fabric, policy=replace(usual(10**8), path_choice="round_robin")) as bed:
-        load = offer_light(bed, Stream(ecn=1), receiver=1, seconds=0.6)
+        load = offer_light(bed, PacketStream(ecn=1), receiver=1, seconds=0.6)
         assert load.delivered(0) == 1
         ways = shares(bed.counts()["l0"], ("s0", "s1"))
         assert abs(ways["s0"] - 0.5) < 0.02, ways
@@ -308,7 +320,7 @@ def test_round_robin_sprays_one_flow_over_all_ways() -> None:
 
 def test_plain_switches_have_one_queue_for_all() -> None:
     with SwitchedLab(star("none")) as bed:
-        load = offer(bed, [Stream(dscp=0), Stream(dscp=48, ecn=2)], int(1.6 * RATE_BPS))
+        load = offer(bed, [PacketStream(dscp=0), PacketStream(dscp=48, ecn=2)], int(1.6 * RATE_BPS))
         assert load.delivered(1) < 0.9, "critical packets are lost as others"
         assert bed.counts()["l0"]["h2"].other["queue_full"] > 0
 

@@ -1,4 +1,4 @@
-// tests/tables/states.txt holds every state machine as text, from which ARCHITECTURE.md's drawings are made.
+// tests/tables/states.txt holds every state machine as text, from which docs/states.md is made.
 #include <doctest/doctest.h>
 
 #include <fstream>

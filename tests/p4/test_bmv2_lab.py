@@ -16,7 +16,7 @@ from dlcp.lab.counts import shares
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.switched_lab import SwitchedLab, missing
-from dlcp.lab.traffic import Stream
+from dlcp.lab.traffic import PacketStream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from tests.lab.switched import namespaces_of, offer
 
@@ -24,7 +24,7 @@ REASON = simple_switch.missing() or missing()
 pytestmark = [pytest.mark.needs_root, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
 
 RATE_BPS = 20_000_000
-CRITICAL, DROPPABLE = Stream(dscp=8, ecn=2), Stream(dscp=8, ecn=0)
+CRITICAL, DROPPABLE = PacketStream(dscp=8, ecn=2), PacketStream(dscp=8, ecn=0)
 
 
 def policy(drop_above_bytes: int, choice: str = "path_id") -> Policy:

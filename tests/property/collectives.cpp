@@ -374,7 +374,7 @@ public:
         }
         for (std::uint32_t from = 0; from < s_.hosts.size(); ++from)
             for (std::uint32_t to = 0; to < s_.hosts.size(); ++to)
-                if (from != to) world_.network().set_way(from, to, s_.way);
+                if (from != to) world_.network().set_between(from, to, s_.way);
         for (const auto& [number, members] : s_.groups) world_.add_group(number, members);
         for (const CollectivePlan& plan : s_.collectives) world_.add(plan);
         for (const MessagePlan& plan : s_.messages) world_.add(plan);

@@ -264,7 +264,7 @@ public:
             world_.network().set_uplink(i, s_.port);
             world_.network().set_downlink(i, s_.port);
         }
-        for (const auto& [pair, way] : s_.ways) world_.network().set_way(pair.first, pair.second, way);
+        for (const auto& [pair, way] : s_.ways) world_.network().set_between(pair.first, pair.second, way);
         for (const auto& [number, members] : s_.groups) world_.add_group(number, members);
         for (const CollectivePlan& plan : s_.collectives) world_.add(plan);
         farewell_ = world_.add(farewell());

@@ -363,7 +363,7 @@ public:
             world_.network().set_downlink(host, s_.port);
             world_.network().set_inbox(host, s_.inbox);
         }
-        for (const auto& [pair, way] : s_.ways) world_.network().set_way(pair.first, pair.second, way);
+        for (const auto& [pair, way] : s_.ways) world_.network().set_between(pair.first, pair.second, way);
         send_record_.assign(s_.sends.size(), none);
         receive_record_.assign(s_.receives.size(), none);
     }

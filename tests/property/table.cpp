@@ -73,8 +73,8 @@ Row measure(const Loss& loss, const Load& load, const Mode& mode) {
         world.network().set_uplink(i, uplink);
         world.network().set_downlink(i, port);
         if (i == 0) continue;
-        world.network().set_way(0, i, way);
-        world.network().set_way(i, 0, way);
+        world.network().set_between(0, i, way);
+        world.network().set_between(i, 0, way);
         world.connect(i, 0);
     }
     world.run_until(world.now() + milliseconds(10));

@@ -27,7 +27,7 @@ def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabr
     assert "max_ack_delay_ps" not in Dlcp().parameters()
     given = Dlcp(min_rto_s=2e-5, congestion="credit", trim=True).parameters()
     assert given["min_rto_ps"] == 20_000_000
-    assert given["congestion"] == 2
+    assert given["congestion"] == 3
     assert given["trim"] == 1
 
 

@@ -23,7 +23,7 @@ pytest.importorskip("dlcp_sim._core", reason="the extension module is not built"
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
 from dlcp_sim import sweeps
-from dlcp_sim.sweeps import Outcome, Point, points_of, read_vary, run_in_processes
+from dlcp_sim.sweeps import Point, SweepOutcome, points_of, read_vary, run_in_processes
 
 SCENARIO = ds.Scenario(fabric=ds.Star(4), transport=ds.Ndp(), workload=ds.permutation(bytes=50_000))
 LONG = {"workload.bytes": [50_000_000_000]}
@@ -134,7 +134,7 @@ def worker_of(parent: int) -> list[int]:
     return found
 
 
-def outcomes_while(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
+def outcomes_while(points: Sequence[Point], jobs: int) -> Iterator[SweepOutcome]:
     """Outcomes, with the process of the long point killed as soon as the short ones are done."""
     short = sum(point.varied["workload.bytes"] < 10**9 for point in points)
     for index, outcome in enumerate(run_in_processes(points, jobs), 1):

@@ -1,4 +1,4 @@
-"""Draws the state machines of ARCHITECTURE.md from the stored transition tables: `python -m tests.support.drawings`.
+"""Writes docs/states.md, the state machines drawn from the stored tables: `python -m tests.support.drawings`.
 
 The C++ tests hold tests/tables/states.txt to the tables in the code (native/engine/state_machine.hpp). A line is
 `machine from event to`; the first `from` of a machine is its initial state. The drawings are in Mermaid's language.
@@ -10,21 +10,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "tests" / "tables" / "states.txt"
-DOCUMENT = ROOT / "ARCHITECTURE.md"
-BEGIN, END = "<!-- states: begin -->\n", "<!-- states: end -->\n"
+DOCUMENT = ROOT / "docs" / "states.md"
+HEAD = """# State machines
+
+`make drawings` writes this page from the transition tables in the code, and a test compares them. The tables stand in
+`native/engine/*_states.hpp` and `native/collective/states.hpp`; each event is explained there.
+
+"""
 
 
-def drawings(table: str) -> str:
-    """A heading and a Mermaid state diagram for each machine of the table."""
+def page(table: str) -> str:
+    """The page for a table: a heading and a Mermaid state diagram for each machine."""
     machines: dict[str, list[tuple[str, str, str]]] = {}
     for line in table.splitlines():
         machine, source, event, target = line.split()
         machines.setdefault(machine, []).append((source, event, target))
-    return "\n".join(_drawing(name, transitions) for name, transitions in machines.items())
+    return HEAD + "\n".join(_drawing(name, transitions) for name, transitions in machines.items())
 
 
 def _drawing(machine: str, transitions: list[tuple[str, str, str]]) -> str:
-    lines = [f"### {machine.replace('_', ' ').capitalize()}", "", "```mermaid", "stateDiagram-v2"]
+    lines = [f"## {machine.replace('_', ' ').capitalize()}", "", "```mermaid", "stateDiagram-v2"]
     lines.append(f"    [*] --> {transitions[0][0]}")
     merged: dict[tuple[str, str], list[str]] = {}
     for source, event, target in transitions:
@@ -35,12 +40,5 @@ def _drawing(machine: str, transitions: list[tuple[str, str, str]]) -> str:
     return "\n".join([*lines, "```", ""])
 
 
-def redrawn(document: str, table: str) -> str:
-    """The document with the drawings of `table` in their place."""
-    head, rest = document.split(BEGIN)
-    _, tail = rest.split(END)
-    return f"{head}{BEGIN}{drawings(table)}{END}{tail}"
-
-
 if __name__ == "__main__":
-    DOCUMENT.write_text(redrawn(DOCUMENT.read_text(), TABLES.read_text()))
+    DOCUMENT.write_text(page(TABLES.read_text()))

@@ -11,7 +11,7 @@ import torch
 
 from dlcp.errors import CollectiveTimeoutError
 from dlcp.torch.callbacks import CallbackPool
-from dlcp.torch.futures import CollectiveFuture, Failure, Line, line_of_callback
+from dlcp.torch.futures import CallbackOrder, CollectiveFuture, Failure, line_of_callback
 
 # How long a test waits for what happens at once; long, since it only passes when something is wrong.
 LIMIT_S = 30.0
@@ -87,7 +87,7 @@ def test_a_task_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_callbacks_take_their_turn_in_the_order_of_registration() -> None:
-    line = Line("callbacks")
+    line = CallbackOrder("callbacks")
     first, second = line.enter("one"), line.enter("one")
     order: list[str] = []
     started = threading.Event()
@@ -106,7 +106,7 @@ def test_callbacks_take_their_turn_in_the_order_of_registration() -> None:
 
 
 def test_error_of_a_turn_that_does_not_come_names_the_callback() -> None:
-    line = Line("callbacks")
+    line = CallbackOrder("callbacks")
     line.enter("receive")
     ticket = line.enter("all_reduce")
     with pytest.raises(CollectiveTimeoutError, match="the callback of receive was registered before"):
@@ -114,7 +114,7 @@ def test_error_of_a_turn_that_does_not_come_names_the_callback() -> None:
 
 
 def test_what_a_callback_registers_has_its_ticket() -> None:
-    line = Line("callbacks")
+    line = CallbackOrder("callbacks")
     ticket, after = line.enter("one"), line.enter("one")
     inner: list[int] = []
     line.run(ticket, lambda: inner.append(line.enter("one")))

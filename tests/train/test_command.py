@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.train.plan import Plan
+from dlcp.train.plan import TrainingPlan
 from dlcp.train.record import Record
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
@@ -148,7 +148,7 @@ def test_last_run_is_of_the_recipe(words: list[str], recipe: str, loss_budget: f
     assert (last.recipe, last.loss_budget) == (recipe, loss_budget)
 
 
-def plan_of(*words: str) -> Plan:
+def plan_of(*words: str) -> TrainingPlan:
     from dlcp.train.command import _parser, _plan
 
     parser = _parser()

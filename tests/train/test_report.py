@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.train import table
-from dlcp.train.plan import Configuration, Plan, Run, plan_runs
+from dlcp.train.plan import Configuration, Run, TrainingPlan, plan_runs
 from dlcp.train.record import Gradients, Network, Record
 
 
@@ -146,7 +146,7 @@ def test_recipes_are_planned_where_there_is_something_to_compare() -> None:
 
 def test_estimate_grows_with_epochs_and_runs() -> None:
     def estimate_s(*names: str, epochs: int | None) -> float:
-        return Plan(plan_runs("compare", names, "dlcp", 0.01, [0], epochs), 4, Path()).estimate_s
+        return TrainingPlan(plan_runs("compare", names, "dlcp", 0.01, [0], epochs), 4, Path()).estimate_s
 
     both = estimate_s("digits", "language", epochs=None)
     assert 30 < both < 120

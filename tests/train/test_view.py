@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.train.plan import Plan
+from dlcp.train.plan import TrainingPlan
 from dlcp.train.record import Record
 from dlcp.train.view import LiveView
 
@@ -19,7 +19,7 @@ def test_nothing_is_cut_off(width: int, tmp_path: Path) -> None:
     record = Record.load(Path(__file__).with_name("record.json"))
     console = rich_console.Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     view = LiveView(console)
-    view.begin(record, Plan(tuple(one.run for one in record.runs), record.world_size, tmp_path))
+    view.begin(record, TrainingPlan(tuple(one.run for one in record.runs), record.world_size, tmp_path))
     for one in record.runs:
         view.run_begins(one)
         view.epoch_over(one)

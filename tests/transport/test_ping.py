@@ -18,7 +18,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport import Endpoint, ping
-from dlcp.transport.ping_report import Sample, report
+from dlcp.transport.ping_report import PingSample, report
 from tests.support.relay import Header, Relay
 
 # Ends what would hang.
@@ -177,8 +177,8 @@ def test_measure_and_serve_agree_on_what_was_sent() -> None:
         served = pool.submit(ping.serve, listener)
         client.connect(0, listener.address, timeout_s=PATIENCE_S)
         before = client.stats()
-        samples: list[Sample] = []
-        plan = ping.Plan(size_bytes=5000, count=7, depth=3, classes=(1, 2))
+        samples: list[PingSample] = []
+        plan = ping.PingPlan(size_bytes=5000, count=7, depth=3, classes=(1, 2))
         counted = ping.measure(client, 0, plan, samples)
         assert counted == {"messages": 7, "message_bytes": 35_000, "abandoned_bytes": 0, "held_packets": 0}
         assert served.result(PATIENCE_S) == (1, counted)
@@ -195,7 +195,7 @@ def test_nothing_is_held_by_a_listener_with_little_room() -> None:
     ):
         served = pool.submit(ping.serve, listener)
         client.connect(0, listener.address, timeout_s=PATIENCE_S)
-        ping.measure(client, 0, ping.Plan(size_bytes=1 << 18, count=200, depth=8), [])
+        ping.measure(client, 0, ping.PingPlan(size_bytes=1 << 18, count=200, depth=8), [])
         assert served.result(PATIENCE_S)[1]["held_packets"] == 0
         assert listener.stats().engine.held_packets == 0
 
@@ -204,9 +204,9 @@ def test_client_sends_no_more_than_receives_are_posted() -> None:
     with Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
         with Endpoint(0) as listener:
             client.connect(0, listener.address, timeout_s=PATIENCE_S)
-            samples: list[Sample] = []
+            samples: list[PingSample] = []
             measured = pool.submit(
-                ping.measure, client, 0, ping.Plan(size_bytes=1, count=50, depth=3), samples
+                ping.measure, client, 0, ping.PingPlan(size_bytes=1, count=50, depth=3), samples
             )
             listener.receive(1, bytearray(ping.OFFER_BYTES_MAX), tag=ping.CONTROL_TAG, timeout_s=PATIENCE_S)
             # Receives for all, and no reply to any.
@@ -231,8 +231,8 @@ def test_report_of_losses(monkeypatch: pytest.MonkeyPatch) -> None:
         served = pool.submit(ping.serve, listener)
         client.connect(0, listener.address, timeout_s=PATIENCE_S)
         before = client.stats()
-        samples: list[Sample] = []
-        ping.measure(client, 0, ping.Plan(size_bytes=1, count=1), samples)
+        samples: list[PingSample] = []
+        ping.measure(client, 0, ping.PingPlan(size_bytes=1, count=1), samples)
         served.result(PATIENCE_S)
         after = client.stats()
         lost = before.engine.lost_packets + 5
@@ -249,8 +249,8 @@ def test_a_message_ends_not_before_its_latency() -> None:
     with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
         served = pool.submit(ping.serve, listener)
         client.connect(0, listener.address, timeout_s=PATIENCE_S)
-        samples: list[Sample] = []
-        ping.measure(client, 0, ping.Plan(size_bytes=1 << 24, count=1), samples)
+        samples: list[PingSample] = []
+        ping.measure(client, 0, ping.PingPlan(size_bytes=1 << 24, count=1), samples)
         served.result(PATIENCE_S)
         assert samples[0].ended_s >= samples[0].outcome.waited_s
 
@@ -280,4 +280,4 @@ def test_listener_refuses_more_memory_than_it_may_take() -> None:
         pool.submit(ping.serve, listener)
         client.connect(0, listener.address, timeout_s=PATIENCE_S)
         with pytest.raises(errors.SettingsError, match="lower --size or --depth"):
-            ping.measure(client, 0, ping.Plan(size_bytes=1 << 30, depth=8), [])
+            ping.measure(client, 0, ping.PingPlan(size_bytes=1 << 30, depth=8), [])

@@ -116,7 +116,7 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_MIN_RUN_PACKETS": ""}, "DLCP_MIN_RUN_PACKETS is ''; accepted"),
         ({"DLCP_ENCRYPT": "maybe"}, "DLCP_ENCRYPT is 'maybe'; accepted: true or false"),
         ({"DLCP_PEER_TIMEOUT_S": "nan"}, "DLCP_PEER_TIMEOUT_S is nan; accepted"),
-        ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of window, line_rate, credit"),
+        ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of auto, window, line_rate, credit"),
         ({"DLCP_SHM": "2"}, "DLCP_SHM is '2'; accepted: true or false"),
         ({"DLCP_SOCKET_IFNAME": "eth0"}, "unknown environment variable 'DLCP_SOCKET_IFNAME'"),
         ({"DLCP_INTERFACE": "eth0,"}, "DLCP_INTERFACE is 'eth0,'; accepted: names of interfaces"),

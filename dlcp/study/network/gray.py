@@ -93,7 +93,7 @@ ROUND_SENDERS = tuple(name for name in SENDERS if name != "cubic, 200 ms")
 
 
 @dataclass(frozen=True)
-class Plan:
+class GrayPlan:
     iterations: int
     scale: float
     """Of ResNet-50's bytes and time."""
@@ -103,8 +103,8 @@ class Plan:
     """The same for a burst that lasts a round."""
 
 
-FULL = Plan(iterations=8, scale=1 / 4, cap_s=30.0, round_cap_s=5.0)
-QUICK = Plan(iterations=3, scale=1 / 16, cap_s=2.0, round_cap_s=0.3)
+FULL = GrayPlan(iterations=8, scale=1 / 4, cap_s=30.0, round_cap_s=5.0)
+QUICK = GrayPlan(iterations=3, scale=1 / 16, cap_s=2.0, round_cap_s=0.3)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Case:
 
     def scenario(
         self,
-        plan: Plan,
+        plan: GrayPlan,
         seed: int,
         faults: Sequence[Fault] = (),
         *,
@@ -182,7 +182,7 @@ def round_ends(result: Result) -> NDArray[np.float64]:
     return ends
 
 
-def simulate(work: tuple[Case, Plan, int]) -> Found:
+def simulate(work: tuple[Case, GrayPlan, int]) -> Found:
     """One run; where a burst has its place in a round, after one without, which says when that is."""
     case, plan, seed = work
     since_s = 0.0
@@ -263,7 +263,7 @@ def healthy_s(found: Mapping[Case, Found], case: Case) -> float:
     return math.nan
 
 
-def by_condition(topology: str, found: Mapping[Case, Found], plan: Plan) -> Table:
+def by_condition(topology: str, found: Mapping[Case, Found], plan: GrayPlan) -> Table:
     """Iterations under constant loss and under bursts of a healthy round's length."""
 
     def row(case: Case, one: Found) -> dict[str, _sweep.Cell]:
@@ -286,7 +286,7 @@ def by_condition(topology: str, found: Mapping[Case, Found], plan: Plan) -> Tabl
     )
 
 
-def by_bound(topology: str, found: Mapping[Case, Found], plan: Plan) -> Table:
+def by_bound(topology: str, found: Mapping[Case, Found], plan: GrayPlan) -> Table:
     """The round during which what the gray worker sends is lost, by bound and congestion control."""
 
     def row(case: Case, one: Found) -> dict[str, _sweep.Cell]:
@@ -313,7 +313,7 @@ def rounds_between(healthy: float, low: float, high: float, cut: float = PUBLISH
     return rounds if rounds >= 1 else math.nan
 
 
-def verdict(found: Mapping[Case, Found], plan: Plan) -> Iterator[str]:
+def verdict(found: Mapping[Case, Found], plan: GrayPlan) -> Iterator[str]:
     """What the tables come to, beside what was published."""
     for topology in TOPOLOGIES:
         for case in [case for case in found if case.topology == topology and case.sender == "cubic, 1 ms"]:
@@ -380,7 +380,7 @@ def every_case(found: Mapping[Case, Found]) -> str:
     )
 
 
-def draw(found: Mapping[Case, Found], plan: Plan, path: Path) -> None:
+def draw(found: Mapping[Case, Found], plan: GrayPlan, path: Path) -> None:
     """Per topology: iterations by condition, and rounds under a burst by loss, as multiples of a healthy round."""
     steady = "mean iteration, whisker to the slowest, by what the gray link loses"
     rounds = "a round through which the gray worker's packets are lost (▲: not over)"

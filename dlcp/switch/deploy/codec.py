@@ -12,7 +12,7 @@ from finsy.proto import p4i, p4r
 
 from dlcp.switch.deploy.errors import ProgramError
 from dlcp.switch.deploy.pipeline import Schema, TableSchema
-from dlcp.switch.deploy.update import Kind, Update
+from dlcp.switch.deploy.update import Update, UpdateKind
 from dlcp.switch.entries import (
     DefaultAction,
     Entry,
@@ -27,7 +27,11 @@ from dlcp.switch.entries import (
 
 KINDS = {"EXACT": Exact, "OPTIONAL": Exact, "TERNARY": Ternary, "LPM": Prefix, "RANGE": Range}
 
-_TYPES = {Kind.insert: p4r.Update.INSERT, Kind.modify: p4r.Update.MODIFY, Kind.delete: p4r.Update.DELETE}
+_TYPES = {
+    UpdateKind.insert: p4r.Update.INSERT,
+    UpdateKind.modify: p4r.Update.MODIFY,
+    UpdateKind.delete: p4r.Update.DELETE,
+}
 
 
 def encode(entry: Entry, schema: Schema) -> p4r.Entity:

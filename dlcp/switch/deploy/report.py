@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlcp.switch.deploy.transaction import Comparison, Pipelines
-from dlcp.switch.deploy.update import Kind, Update, described, was
+from dlcp.switch.deploy.update import Update, UpdateKind, described, was
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
@@ -31,7 +31,7 @@ def _lines(seen: Comparison) -> Iterator[str]:
 
 
 def _line(update: Update) -> str:
-    if update.kind is Kind.modify and update.before is not None:
+    if update.kind is UpdateKind.modify and update.before is not None:
         return f"~ {described(update.entry)}   (was {was(update.entry, update.before)})"
     return f"{update.kind.value} {described(update.entry)}"
 

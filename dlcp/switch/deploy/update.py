@@ -36,7 +36,7 @@ from dlcp.switch.entries import (
 from dlcp.switch.resolved import NEVER_BYTES
 
 
-class Kind(Enum):
+class UpdateKind(Enum):
     """What happens to an entry."""
 
     insert = "+"
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Update:
     """One write. `before` is what the switch holds under the same identity, None if nothing."""
 
-    kind: Kind
+    kind: UpdateKind
     entry: Entry
     before: Entry | None = None
 
@@ -120,13 +120,13 @@ def difference(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Update]:
     for identity, entry in after.items():
         if identity not in before:
             # A table always has a default action, read or not. It is modified, never inserted.
-            kind = Kind.modify if isinstance(entry, DefaultAction) else Kind.insert
+            kind = UpdateKind.modify if isinstance(entry, DefaultAction) else UpdateKind.insert
             updates.append(Update(kind, entry))
         elif before[identity] != entry:
-            updates.append(Update(Kind.modify, entry, before[identity]))
+            updates.append(Update(UpdateKind.modify, entry, before[identity]))
     for identity, entry in before.items():
         if identity not in after and not isinstance(entry, DefaultAction):
-            updates.append(Update(Kind.delete, entry, entry))
+            updates.append(Update(UpdateKind.delete, entry, entry))
     return in_order(updates)
 
 
@@ -144,8 +144,8 @@ def _rank(update: Update) -> tuple[object, ...]:
         return (0, place, *_threshold_rank(update), described(entry))
     if table == "mark_ramp":
         # Deletions first. For a moment fewer packets are marked, but no packet matches two steps.
-        return (0, place, update.kind is not Kind.delete, described(entry))
-    if update.kind is Kind.delete:
+        return (0, place, update.kind is not UpdateKind.delete, described(entry))
+    if update.kind is UpdateKind.delete:
         return (1, -place, described(entry))
     return (0, place, described(entry))
 
@@ -155,7 +155,7 @@ def _threshold_rank(update: Update) -> tuple[int, int]:
     keys = dict(update.entry.match) if isinstance(update.entry, TableEntry) else {}
     level = keys.get("level")
     index = level.value if isinstance(level, Exact) else 0
-    after = None if update.kind is Kind.delete else update.entry
+    after = None if update.kind is UpdateKind.delete else update.entry
     return (0, -index) if _fate_bytes(after) >= _fate_bytes(update.before) else (1, index)
 
 

@@ -8,6 +8,6 @@ control socket.
 from dlcp.switch.software.control import Control, connect
 from dlcp.switch.software.errors import SwitchError
 from dlcp.switch.software.process import SwitchProcess, start
-from dlcp.switch.software.switch import Options, SoftwareSwitch
+from dlcp.switch.software.switch import SoftwareSwitch, SwitchOptions
 
-__all__ = ["Control", "Options", "SoftwareSwitch", "SwitchError", "SwitchProcess", "connect", "start"]
+__all__ = ["Control", "SoftwareSwitch", "SwitchError", "SwitchOptions", "SwitchProcess", "connect", "start"]

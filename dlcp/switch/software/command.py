@@ -26,7 +26,7 @@ from dlcp.switch.port_names import PortNames
 from dlcp.switch.printable import printable
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.native_jobs import read_jobs
-from dlcp.switch.software.switch import Options, SoftwareSwitch
+from dlcp.switch.software.switch import SoftwareSwitch, SwitchOptions
 from dlcp.switch.software.table import table
 from dlcp.units import parse_rate
 
@@ -84,12 +84,12 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--seed", type=option(0, 2**63 - 1), default=0, metavar="N", help="of everything random (default 0)"
     )
     parser.add_argument(
-        "--frames", type=int, default=Options.frames, help="that may wait (default %(default)s)"
+        "--frames", type=int, default=SwitchOptions.frames, help="that may wait (default %(default)s)"
     )
     parser.add_argument(
         "--ring-frames",
         type=int,
-        default=Options.ring_frames,
+        default=SwitchOptions.ring_frames,
         help="per port, that the kernel holds while the switch does something else (default %(default)s)",
     )
     parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     policy = PolicyFile.load(options.policy).policy
     names.check(policy)
     jobs = () if options.jobs is None else _load_jobs(options.jobs, names)
-    settings = Options(
+    settings = SwitchOptions(
         rate_bps=options.rate,
         salt=options.salt,
         seed=options.seed,

@@ -29,7 +29,7 @@ _CATCH_UP = 2000  # samples answered at once
 
 
 @dataclass(frozen=True)
-class Options:
+class SwitchOptions:
     """What a switch is made with, besides policy and ports."""
 
     rate_bps: int = 0
@@ -74,8 +74,8 @@ class Options:
 class SoftwareSwitch:
     """A switch between `ports`, interfaces of this host or `tap:NAME`. Forwards until `close()`."""
 
-    def __init__(self, policy: Policy, ports: Sequence[str], options: Options | None = None) -> None:
-        self.options = options or Options()
+    def __init__(self, policy: Policy, ports: Sequence[str], options: SwitchOptions | None = None) -> None:
+        self.options = options or SwitchOptions()
         self.options.validate()
         self.policy = policy = policy.renamed_ports(self.options.port_names)
         self._names = _check_ports(ports)

@@ -25,7 +25,7 @@ from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.phase import Phase
 from dlcp.torch.gradient.pipeline import GradientBuffer, Range
 from dlcp.torch.tensors import DATA_TYPES, readable, span
-from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
+from dlcp.transport.bounded import CRITICAL, CollectiveOutcome, LossRules
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
@@ -168,14 +168,16 @@ class BoundedPipeline:
                 **how,
             )
 
-    def _finish(self, prepared: BoundedBuffer, outcome: Outcome, group: ProcessGroup) -> float | None:
+    def _finish(
+        self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: ProcessGroup
+    ) -> float | None:
         """All that comes after the collective, before its result goes where the caller wants it."""
         with torch.no_grad():
             self._settle(prepared, outcome, group)
             self.fill.after(prepared.output, prepared.transformed, prepared.origin, prepared.step)
             return self._state.note_result(prepared, group)
 
-    def _settle(self, prepared: BoundedBuffer, outcome: Outcome, group: ProcessGroup) -> None:
+    def _settle(self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: ProcessGroup) -> None:
         """Passes abandoned values to the fill and to the ledger."""
         runs = [abandoned.runs() for abandoned in outcome.sent]
         with self._state.lock:

@@ -28,14 +28,14 @@ from dlcp.torch.gradient.code_importance import critical_bytes_of, importance_by
 from dlcp.torch.gradient.code_plan import CodePlan, plan_of
 from dlcp.torch.gradient.coders import Coder, coder_of
 from dlcp.torch.gradient.exact_part import ExactPart, account_exact, block_bytes, is_exact
-from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, KeptStream
 from dlcp.torch.gradient.hub_memory import HubMemory
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import span
-from dlcp.transport.bounded import LossRules, Outcome
+from dlcp.transport.bounded import CollectiveOutcome, LossRules
 from dlcp.transport.coded import (
     GROUP_VALUES,
     CodecTraits,
@@ -74,8 +74,8 @@ class CodedBuffer(PreparedBuffer):
     values: torch.Tensor | None
     """float32: this rank's part of the sum, group by group, of a reduce-scatter; else None."""
     exact: ExactPart
-    sender: Stream
-    owner: Stream | None
+    sender: KeptStream
+    owner: KeptStream | None
     """None: of a reduce-scatter, whose sum is not coded; of a hub."""
     at_hub: tuple[KeptAtHub, float] | None
     """What a hub keeps in place of an owner, and its factor; None: ranks are the owners."""
@@ -292,7 +292,7 @@ class CodedPipeline:
                 account_exact(self._state, buffer, prepared.name, works[-1:])
             return self._state.note_result(prepared, buffer.group)
 
-    def _keep_lost(self, prepared: CodedBuffer, outcome: Outcome) -> None:
+    def _keep_lost(self, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
         """What was abandoned of the contribution: its code is added to what the code left, and is the value again."""
         codec, unit = prepared.codec, prepared.codec.group_bytes
         ranges = [
@@ -310,7 +310,7 @@ class CodedPipeline:
         else:
             coder.decode(prepared.codec, plan, prepared.summed, prepared.output)
 
-    def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: Outcome) -> None:
+    def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
         unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]
         added_here = 0 if prepared.at_hub is not None else own[1] - own[0]
         contributed = (prepared.plan.groups - added_here) * unit

@@ -16,7 +16,7 @@ from torch import Tensor
 from dlcp.torch import codec as codecs
 from dlcp.torch.gradient.code_plan import CodePlan
 from dlcp.torch.gradient.crossing import Crossing, crossing_of, where_wanted
-from dlcp.torch.gradient.feedback import Stream
+from dlcp.torch.gradient.feedback import KeptStream
 from dlcp.torch.gradient.pipeline import GradientBuffer, Range
 from dlcp.torch.tensors import CopyBack, is_memory, readable
 from dlcp.transport.coded import GROUP_VALUES, CodecTraits, add_groups, decode_runs, encode_runs
@@ -46,7 +46,7 @@ class Coder(Protocol):
     def output(self, state: GradientState, buffer: GradientBuffer) -> Opened:
         """As BufferPool.output; the output is where values are decoded. With the state's lock held."""
 
-    def encode(self, codec: CodecTraits, plan: CodePlan, sender: Stream, coded: Tensor) -> None:
+    def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
         """Codes the buffer with what was kept into `coded`, host memory; what that leaves is kept."""
 
     def ready(self) -> None:
@@ -55,7 +55,9 @@ class Coder(Protocol):
     def returning(self) -> contextlib.AbstractContextManager[None]:
         """`with` around the methods below, and what else is done to the output."""
 
-    def put_back(self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: Stream) -> None:
+    def put_back(
+        self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: KeptStream
+    ) -> None:
         """Adds to what is kept groups of a coded contribution, first and end, which have not arrived."""
 
     def decode(self, codec: CodecTraits, plan: CodePlan, summed: Tensor, output: Tensor) -> None:
@@ -87,7 +89,7 @@ class HostCoder:
             return state.buffers.output(buffer)
         return into.detach().view(-1), into, CopyBack()
 
-    def encode(self, codec: CodecTraits, plan: CodePlan, sender: Stream, coded: Tensor) -> None:
+    def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
         wide = self.memory if self.memory.dtype == torch.float32 else self.memory.float()
         encode_runs(
             codec.codec,
@@ -105,7 +107,9 @@ class HostCoder:
     def returning(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def put_back(self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: Stream) -> None:
+    def put_back(
+        self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: KeptStream
+    ) -> None:
         for begin, end in ranges:
             add_groups(
                 codec.codec,
@@ -136,7 +140,7 @@ class DeviceCoder:
     def output(self, state: GradientState, buffer: GradientBuffer) -> Opened:
         return self.crossing.output(state, buffer)
 
-    def encode(self, codec: CodecTraits, plan: CodePlan, sender: Stream, coded: Tensor) -> None:
+    def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
         after, runs = sender.after, plan.runs.tolist()
         torch._foreach_copy_(
             [after[group * GROUP_VALUES : group * GROUP_VALUES + count] for _, count, group in runs],
@@ -152,7 +156,9 @@ class DeviceCoder:
     def returning(self) -> contextlib.AbstractContextManager[None]:
         return self.crossing.up()
 
-    def put_back(self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: Stream) -> None:
+    def put_back(
+        self, codec: CodecTraits, coded: Tensor, ranges: Sequence[Range], sender: KeptStream
+    ) -> None:
         unit, after = codec.group_bytes, sender.after.view(-1, GROUP_VALUES)
         for begin, end in ranges:
             lost = coded[begin * unit : end * unit].to(self.device)

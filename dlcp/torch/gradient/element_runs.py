@@ -26,7 +26,7 @@ NOTHING: Indices = np.zeros(0, np.int64)
 _PIECE_ELEMENTS = 1 << 16
 
 
-class Crossing(NamedTuple):
+class Meetings(NamedTuple):
     """Where runs of two lists meet, ascending: entry k is what run `first[k]` and run `second[k]` have in common."""
 
     first: Indices
@@ -35,7 +35,7 @@ class Crossing(NamedTuple):
     end: Indices
 
 
-def intersect(begin_1: Indices, end_1: Indices, begin_2: Indices, end_2: Indices) -> Crossing:
+def intersect(begin_1: Indices, end_1: Indices, begin_2: Indices, end_2: Indices) -> Meetings:
     """What two lists of runs have in common. Both ascending, the runs of each apart."""
     low = np.searchsorted(end_2, begin_1, "right")
     high = np.searchsorted(begin_2, end_1, "left")
@@ -46,7 +46,7 @@ def intersect(begin_1: Indices, end_1: Indices, begin_2: Indices, end_2: Indices
     end = np.minimum(end_1[first], end_2[second])
     # An empty run lies inside others without having anything in common with them.
     some = end > begin
-    return Crossing(first[some], second[some], begin[some], end[some])
+    return Meetings(first[some], second[some], begin[some], end[some])
 
 
 def merged(ranges: Iterable[tuple[int, int]] | NDArray[np.int64], numel: int) -> tuple[Indices, Indices]:

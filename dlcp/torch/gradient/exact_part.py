@@ -16,7 +16,7 @@ from dlcp.torch.gradient.element_runs import Indices
 from dlcp.torch.gradient.layout import Segment
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.tensors import DATA_TYPES, span
-from dlcp.transport.bounded import Outcome
+from dlcp.transport.bounded import CollectiveOutcome
 from dlcp.transport.communicator import DataType
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
@@ -121,7 +121,7 @@ def account_exact(
     budget_bytes = 0 if is_late is None else sent_bytes
     state.ledger.enter(
         name,
-        Outcome((), (), sent_bytes, received_bytes, 0),
+        CollectiveOutcome((), (), sent_bytes, received_bytes, 0),
         critical_bytes=sent_bytes - budget_bytes,
         budget_bytes=budget_bytes,
         block_bytes=block_bytes(buffer, 1),

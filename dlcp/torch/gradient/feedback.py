@@ -37,7 +37,7 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
-class Stream:
+class KeptStream:
     """What is kept of one stream."""
 
     layout: Layout
@@ -74,7 +74,7 @@ class FeedbackMemory:
     def __init__(self, sides: Sequence[str] = SIDES) -> None:
         self._sides = tuple(sides)
         self._scale = 1.0
-        self._streams: dict[tuple[str, Hashable], Stream] = {}
+        self._streams: dict[tuple[str, Hashable], KeptStream] = {}
         # Of no stream: loaded, or dissolved.
         self._loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
         self._dropped = Account()
@@ -101,7 +101,7 @@ class FeedbackMemory:
         unit: int = 1,
         device: torch.device = _CPU,
         unused: Collection[str] = (),
-    ) -> Stream:
+    ) -> KeptStream:
         """The stream of a buffer for this step.
 
         `key`: the same in every step for what follows on each other. `unit`: see Stream. `device`: where it is kept
@@ -114,7 +114,7 @@ class FeedbackMemory:
         if stream is None:
             self._dissolve(side, layout)
             before, after = (torch.zeros(layout.numel, device=device) for _ in range(2))
-            stream = self._streams[side, key] = Stream(layout, before, after, self._scale, unit=unit)
+            stream = self._streams[side, key] = KeptStream(layout, before, after, self._scale, unit=unit)
             self._adopt(side, stream)
         elif side == FROM_SENDER and self._loose[side].report().elements:
             # What an owner kept of elements that another rank owns now.
@@ -227,7 +227,7 @@ class FeedbackMemory:
         """A stream's values become loose ones; an owner's become the sender's."""
         _put(self._loose[FROM_SENDER if side == FROM_OWNER else side], self._streams.pop((side, key)))
 
-    def _adopt(self, side: str, stream: Stream) -> None:
+    def _adopt(self, side: str, stream: KeptStream) -> None:
         """Loose values of a stream's elements become the stream's."""
         loose = self._loose[side]
         loose.scale = stream.scale / stream.unit
@@ -249,7 +249,7 @@ class FeedbackMemory:
         self._loose[FROM_OWNER] = ResidualMemory(_WHOLE)
 
 
-def _put(memory: ResidualMemory, stream: Stream) -> None:
+def _put(memory: ResidualMemory, stream: KeptStream) -> None:
     """Values of no stream are in the unit of contributions, whoever kept them."""
     memory.scale = stream.scale / stream.unit
     memory.keep(stream.before.cpu(), stream.layout, [(one.begin, one.end) for one in stream.layout.segments])

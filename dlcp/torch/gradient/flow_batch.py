@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
 
 
-class Member(Protocol):
+class BatchMember(Protocol):
     """What a batch wants of a buffer."""
 
     @property
@@ -48,7 +48,7 @@ class FlowBatch:
         self._state = state
         self._codec = codec
         self._lock = threading.RLock()
-        self._members: list[Member] = []
+        self._members: list[BatchMember] = []
         self._begins: list[int] = []
         self._groups = 0
         self._works: list[Work] | None = None
@@ -62,7 +62,7 @@ class FlowBatch:
         self._coded = self._summed = torch.empty(0, dtype=torch.uint8)
         self._exact = self._importance = torch.empty(0)
 
-    def add(self, member: Member) -> int:
+    def add(self, member: BatchMember) -> int:
         """One more; its number in the batch."""
         self._begins.append(self._groups)
         self._members.append(member)

@@ -35,7 +35,7 @@ Key = tuple[str, int, int]
 """Parameter, first element in it, elements."""
 
 
-class Row(NamedTuple):
+class ChunkRow(NamedTuple):
     """The chunks of one segment of a stream."""
 
     key: Key
@@ -55,10 +55,10 @@ class ChunkTable:
                 segment.offset // chunk_numel * chunk_numel, segment.offset + segment.count, chunk_numel
             )
             begins = [max(cut, segment.offset) - segment.offset + segment.begin for cut in cuts]
-            rows.append(Row((segment.name, segment.offset, segment.count), at, len(begins)))
+            rows.append(ChunkRow((segment.name, segment.offset, segment.count), at, len(begins)))
             edges += begins
             at += len(begins)
-        self.rows: Sequence[Row] = rows
+        self.rows: Sequence[ChunkRow] = rows
         self.begin: NDArray[np.int64] = np.array(edges, np.int64)
         """First element of each chunk, in the stream."""
         self.count: NDArray[np.int64] = np.diff(np.append(self.begin, stream.numel))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp.torch.gradient.importance_plan import Plan
+from dlcp.torch.gradient.importance_plan import ImportancePlan
 from dlcp.torch.gradient.importance_scan import (
     AVERAGE,
     CODES,
@@ -63,7 +63,7 @@ class Marker:
     def __init__(self, options: GradientOptions) -> None:
         self.scale = 1.0
         self._options = options
-        self._plans: dict[object, Plan] = {}
+        self._plans: dict[object, ImportancePlan] = {}
         self._threshold = CODES
         self._histogram = np.zeros(CODES, np.uint64)
         # By number of parameter, which is given once and for good.
@@ -167,7 +167,7 @@ class Marker:
             by_owner.insert(skip, None)
         return by_owner
 
-    def _inverse_of(self, plan: Plan, buffer: Tensor, scan: ScanFunction) -> NDArray[np.float64]:
+    def _inverse_of(self, plan: ImportancePlan, buffer: Tensor, scan: ScanFunction) -> NDArray[np.float64]:
         """By segment, 1 / the mean square that its values are compared with; 0 where none is known."""
         means = self._mean_squares[plan.numbers]
         # What lies in this rank's own part alone is never read, and needs no mean.
@@ -183,7 +183,7 @@ class Marker:
         return np.where(np.isnan(means), 0.0, 1 / (np.fmax(means, _MEAN_SQUARE_MIN) * self.scale**2))
 
     def _by_function(
-        self, function: Callable[..., Any], buffer: Tensor, plan: Plan, marks: NDArray[np.uint8]
+        self, function: Callable[..., Any], buffer: Tensor, plan: ImportancePlan, marks: NDArray[np.uint8]
     ) -> NDArray[np.uint8]:
         answer = function(buffer, plan.layout, plan.parts, plan.block_elements)
         scores = [
@@ -212,7 +212,7 @@ class Marker:
         parts: Sequence[tuple[int, int]],
         block_bytes: Sequence[int],
         skip: int | None,
-    ) -> Plan:
+    ) -> ImportancePlan:
         if buffer.dtype not in FLOATS or buffer.dim() != 1 or not buffer.is_contiguous():
             raise ValueError(
                 f"the buffer is {buffer.dtype} of shape {tuple(buffer.shape)}; accepted: "
@@ -227,7 +227,7 @@ class Marker:
         plan = self._plans.pop(key, None)
         if plan is None:
             numbers = self._numbers_of(segment.name for segment in layout.segments)
-            plan = Plan(layout, numbers, key[1], key[2], key[3], skip, item_bytes)
+            plan = ImportancePlan(layout, numbers, key[1], key[2], key[3], skip, item_bytes)
             if len(self._plans) == _PLANS_MAX:
                 del self._plans[next(iter(self._plans))]
         self._plans[key] = plan  # the one used last is the last

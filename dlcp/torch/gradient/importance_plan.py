@@ -28,7 +28,7 @@ class Runs(NamedTuple):
     """By run; -1: between parts."""
 
 
-class Plan:
+class ImportancePlan:
     """Tables of a layout cut into parts and blocks, but for the part `skip`.
 
     Raises ValueError if parts are not ascending and apart, or blocks are not whole elements.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp.torch.gradient.importance_plan import Plan
+from dlcp.torch.gradient.importance_plan import ImportancePlan
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.gradient import IMPORTANCE_CODES, mark_importance
@@ -37,13 +37,13 @@ class Scan(NamedTuple):
     """By segment."""
 
 
-ScanFunction = Callable[[Tensor, Plan, NDArray[np.float64], int, bool], Scan]
+ScanFunction = Callable[[Tensor, ImportancePlan, NDArray[np.float64], int, bool], Scan]
 """Of a buffer, its plan, the inverse mean square by segment, the code from which on a block is critical, and whether a
 sample of the values will do."""
 
 
 def scan_by_processor(
-    buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int, sampled: bool
+    buffer: Tensor, plan: ImportancePlan, inverse: NDArray[np.float64], threshold: int, sampled: bool
 ) -> Scan:
     """One pass of vector code; `buffer` is on the CPU."""
     return Scan(
@@ -62,7 +62,7 @@ def scan_by_processor(
 
 
 def scan_by_torch(
-    buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int, sampled: bool
+    buffer: Tensor, plan: ImportancePlan, inverse: NDArray[np.float64], threshold: int, sampled: bool
 ) -> Scan:
     """Squares are summed on the buffer's device; a number per run comes to the host. Blocks until it is there.
 

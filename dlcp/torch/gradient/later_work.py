@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from dlcp.transport.bounded import Outcome
+from dlcp.transport.bounded import CollectiveOutcome
 from dlcp.transport.work import Work
 
 
@@ -102,7 +102,7 @@ class LaterWork(Work):
         return self._later.moved_bytes
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CollectiveOutcome:
         """As Work.outcome."""
         assert self._later is not None
         return self._later.outcome

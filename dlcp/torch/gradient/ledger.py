@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dlcp.torch.gradient.residual_report import ResidualReport
-from dlcp.transport.bounded import Outcome
+from dlcp.transport.bounded import CollectiveOutcome
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES
 
@@ -107,7 +107,7 @@ class Ledger:
     def enter(
         self,
         buffer: str,
-        outcome: Outcome,
+        outcome: CollectiveOutcome,
         *,
         critical_bytes: int,
         budget_bytes: int,

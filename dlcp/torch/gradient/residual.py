@@ -38,9 +38,9 @@ from dlcp.torch.gradient.residual_store import (
     OFFSET_BITS,
     Batch,
     Names,
-    Place,
+    ResidualStore,
+    SegmentPlaces,
     Spares,
-    Store,
     common,
     cut,
     joined,
@@ -88,9 +88,9 @@ class ResidualMemory:
         self._lock = threading.Lock()
         self._names = Names()
         self._spares = Spares()
-        self._kept = Store()
+        self._kept = ResidualStore()
         # What add_to took in this step, to be told apart from the step's own gradient when it is abandoned again.
-        self._taken = Store()
+        self._taken = ResidualStore()
         # What was kept when the step began.
         self._before: tuple[Batch, ...] = ()
         self._under_way = False
@@ -184,7 +184,7 @@ class ResidualMemory:
             numbers = [number for name in names if (number := self._names.known(name)) is not None]
             for store in (self._kept, self._taken):
                 store.take_names(numbers)
-            for batch in Store(self._before).take_names(numbers):
+            for batch in ResidualStore(self._before).take_names(numbers):
                 self._kept.put(batch)
 
     def end_step(self, applied: bool = True) -> None:
@@ -239,12 +239,12 @@ class ResidualMemory:
         with self._lock:
             if names is None:
                 gone = list(self._kept)
-                self._kept, self._taken, self._before = Store(), Store(), ()
+                self._kept, self._taken, self._before = ResidualStore(), ResidualStore(), ()
             else:
                 numbers = [number for name in names if (number := self._names.known(name)) is not None]
                 gone = self._kept.take_names(numbers)
                 self._taken.take_names(numbers)
-                before = Store(self._before)
+                before = ResidualStore(self._before)
                 before.take_names(numbers)
                 self._before = tuple(before)
             self._drop(gone)
@@ -269,7 +269,7 @@ class ResidualMemory:
     # ---- within ----
 
     def _batch_of(
-        self, values: Tensor, address: Indices, count: Indices, place: Place, element_bytes: int
+        self, values: Tensor, address: Indices, count: Indices, place: SegmentPlaces, element_bytes: int
     ) -> Batch:
         """Abandoned values, in the unit of the buffer, as a batch; applies and counts the rules."""
         taken = self._taken.touching(place.names)
@@ -349,12 +349,12 @@ class ResidualMemory:
 
     def _begin_step(self, batches: Iterable[Batch]) -> None:
         self._before = tuple(batches)
-        self._kept, self._taken = Store(self._before), Store()
+        self._kept, self._taken = ResidualStore(self._before), ResidualStore()
         self._step = Account()
         self._under_way = False
 
 
-def _shifts(place: Place, address: Indices) -> Indices:
+def _shifts(place: SegmentPlaces, address: Indices) -> Indices:
     """What leads from addresses within a layout to its buffer."""
     return place.to_buffer[np.searchsorted(place.begin, address, "right") - 1]
 

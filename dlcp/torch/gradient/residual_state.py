@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from dlcp.torch.gradient.element_runs import Indices
-from dlcp.torch.gradient.residual_store import OFFSET_BITS, Batch, Names, Store, renumbered, square_of
+from dlcp.torch.gradient.residual_store import OFFSET_BITS, Batch, Names, ResidualStore, renumbered, square_of
 
 VERSION = 1
 
 
-def save(store: Store, names: Names) -> dict[str, Any]:
+def save(store: ResidualStore, names: Names) -> dict[str, Any]:
     """The state of what a store keeps. Tensors are copies."""
     return {"version": VERSION, "batches": [_save(batch, names) for batch in store]}
 
@@ -67,7 +67,7 @@ def reshard(
         names = Names()
         batches = load(state, names)
         for batch in batches:
-            store = Store([batch])
+            store = ResidualStore([batch])
             if rename is not None:
                 store = _renamed(batch, names, rename)
             for saved in save(store, names)["batches"]:
@@ -78,7 +78,7 @@ def reshard(
     return made
 
 
-def _renamed(batch: Batch, names: Names, rename: Callable[[str], str | None]) -> Store:
+def _renamed(batch: Batch, names: Names, rename: Callable[[str], str | None]) -> ResidualStore:
     numbers: dict[int, int] = {}
     for number in batch.names().tolist():
         new = rename(names.name(number))
@@ -86,7 +86,7 @@ def _renamed(batch: Batch, names: Names, rename: Callable[[str], str | None]) ->
             numbers[number] = names.number(new)
     if len(set(numbers.values())) < len(numbers):
         raise ValueError("rename gives two parameters one name; accepted: a name of its own for each")
-    store = Store()
+    store = ResidualStore()
     store.put(renumbered(batch, numbers))
     return store
 

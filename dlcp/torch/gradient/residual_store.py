@@ -124,7 +124,7 @@ class Spares:
         return torch.empty(elements + elements // 8, dtype=dtype)[:elements]
 
 
-class Place(NamedTuple):
+class SegmentPlaces(NamedTuple):
     """A layout's segments that are not empty, as addresses, ascending; `order` lists them by place in the buffer."""
 
     begin: Indices
@@ -144,7 +144,7 @@ class Names:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
-        self._places: OrderedDict[Layout, Place] = OrderedDict()
+        self._places: OrderedDict[Layout, SegmentPlaces] = OrderedDict()
 
     def number(self, name: str) -> int:
         """A name's number, the same ever after."""
@@ -161,7 +161,7 @@ class Names:
         """A name's number if it has one."""
         return self._numbers.get(name)
 
-    def place(self, layout: Layout) -> Place:
+    def place(self, layout: Layout) -> SegmentPlaces:
         """Where a layout's segments lie. Raises ValueError: elements of a parameter are in the buffer twice."""
         place = self._places.get(layout)
         if place is not None:
@@ -172,7 +172,7 @@ class Names:
             self._places.popitem(last=False)
         return place
 
-    def _work_out(self, layout: Layout) -> Place:
+    def _work_out(self, layout: Layout) -> SegmentPlaces:
         segments = [segment for segment in layout.segments if segment.count]
         rows = np.array(
             [
@@ -194,7 +194,7 @@ class Names:
         if len(over):
             one, other = segments[order[over[0]]], segments[order[over[0] + 1]]
             raise ValueError(f"{one} and {other} overlap; accepted: each element of a parameter once")
-        return Place(
+        return SegmentPlaces(
             low,
             high,
             begin[order] - low,
@@ -205,7 +205,7 @@ class Names:
         )
 
 
-class Store:
+class ResidualStore:
     """Batches, found by parameter."""
 
     def __init__(self, batches: Iterable[Batch] = ()) -> None:

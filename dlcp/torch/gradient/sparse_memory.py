@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dlcp.torch.gradient.code_plan import CodePlan
-from dlcp.torch.gradient.feedback import FROM_SENDER, FeedbackMemory, Stream
+from dlcp.torch.gradient.feedback import FROM_SENDER, FeedbackMemory, KeptStream
 from dlcp.torch.gradient.pipeline import GradientBuffer
 from dlcp.torch.gradient.residual_state import VERSION
 
@@ -52,7 +52,7 @@ class SparseMemory(FeedbackMemory):
 class SparseValues:
     """A buffer's values in one step: gradient and what was kept, of which some are taken away to be sent."""
 
-    def __init__(self, kept: Stream, velocity: Stream | None, momentum: float) -> None:
+    def __init__(self, kept: KeptStream, velocity: KeptStream | None, momentum: float) -> None:
         self._kept = kept
         self._velocity = velocity
         self._momentum = momentum

@@ -25,7 +25,7 @@ from dlcp.transport.communicator import Reduction
 ALONE_BYTES = 256 * 1024
 
 
-class State(enum.Enum):
+class BucketState(enum.Enum):
     """Where the gradients of a bucket are."""
 
     OPEN = enum.auto()
@@ -45,7 +45,7 @@ class Bucket:
         self.names = tuple(names)
         """As model.named_parameters() has them."""
         self.parameters = tuple(parameters)
-        self.state = State.OPEN
+        self.state = BucketState.OPEN
         self.layer = -1
         """Its place in the order of forward, the same on all ranks; -1: not known yet."""
         self.arrived: set[int] = set()
@@ -129,7 +129,7 @@ class Bucket:
 
     def reopen(self) -> None:
         """Gives the gradients back to the program, for the next backward."""
-        self.state = State.OPEN
+        self.state = BucketState.OPEN
         self.arrived.clear()
         self.sent, self.given = (), ()
         self.forgotten = self.zeroed = False

@@ -33,7 +33,7 @@ from dlcp.torch.failures import for_torch
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.layerwise.arguments import check_arguments
-from dlcp.torch.layerwise.bucket import Bucket, State, buckets_of
+from dlcp.torch.layerwise.bucket import Bucket, BucketState, buckets_of
 from dlcp.torch.layerwise.deferred import DeferredUpdates, Settings
 from dlcp.torch.layerwise.forward_trace import ForwardTrace
 from dlcp.torch.layerwise.group import agree_on, communicator_of, spread
@@ -136,8 +136,8 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         self._send_the_rest()
         settings = self._updates.settings()
         for bucket in sorted(self.buckets, key=lambda one: one.layer):
-            delivered = bucket.state is State.DELIVERED
-            bucket.state = State.DUE
+            delivered = bucket.state is BucketState.DELIVERED
+            bucket.state = BucketState.DUE
             self._due[bucket] = settings
             if delivered:
                 self._update(bucket, [parameter.grad for parameter in bucket.parameters])
@@ -149,12 +149,12 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
         Between backward() and step() it waits for all gradients, and throws them away.
         """
-        if any(bucket.state in (State.SENT, State.DELIVERED) for bucket in self.buckets):
+        if any(bucket.state in (BucketState.SENT, BucketState.DELIVERED) for bucket in self.buckets):
             self._deliver_all()
             if self._gradients is not None:
                 self._gradients.end_step(applied=False)
         for bucket in self.buckets:
-            if bucket.state is State.DUE:
+            if bucket.state is BucketState.DUE:
                 bucket.forgotten, bucket.zeroed = set_to_none, not set_to_none
             else:
                 bucket.reopen()
@@ -181,7 +181,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         if self._sender is None:
             return
         self._update_all()
-        if any(bucket.state is State.SENT for bucket in self.buckets):
+        if any(bucket.state is BucketState.SENT for bucket in self.buckets):
             self._deliver_all()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -205,7 +205,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Those of the optimizer inside. Between backward() and step() this waits for all gradients."""
         # The caller is about to read gradients: a GradScaler, or manual clipping.
-        if any(bucket.state is State.SENT for bucket in self.buckets):
+        if any(bucket.state is BucketState.SENT for bucket in self.buckets):
             self.synchronize()
         return self.optimizer.param_groups
 
@@ -244,12 +244,12 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
             return
         if self._sender is not None:
             self._sender.check()
-        if bucket.state is State.DUE:
+        if bucket.state is BucketState.DUE:
             raise RuntimeError(
                 f"{bucket.names[place]} has got a gradient before its update of the step before was made: it was used "
                 "without the forward of a module that waits for it; call synchronize() before such use"
             )
-        if bucket.state is not State.OPEN or place in bucket.arrived:
+        if bucket.state is not BucketState.OPEN or place in bucket.arrived:
             raise RuntimeError(
                 f"{bucket.names[place]} has got a second gradient before step(); accepted: one backward() per step, "
                 "others under no_sync()"
@@ -260,20 +260,20 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     def _send(self, bucket: Bucket) -> None:
         sender = self._ready_sender()
-        if self._due and not any(other.state is State.SENT for other in self.buckets):
+        if self._due and not any(other.state is BucketState.SENT for other in self.buckets):
             # Of modules that this forward has not used: a step's layers all go after the last step's.
             self._update_all()
         with torch.no_grad():
             memory = bucket.pack()
-        bucket.state = State.SENT
+        bucket.state = BucketState.SENT
         sender.send(bucket.layer, memory, bucket.label)
 
     def _send_the_rest(self) -> None:
         """Sends what backward did not, so that every rank sends all gradients. The step is then complete."""
-        if all(bucket.state is State.DELIVERED for bucket in self.buckets):
+        if all(bucket.state is BucketState.DELIVERED for bucket in self.buckets):
             return
         for bucket in self.buckets:
-            if bucket.state is State.OPEN:
+            if bucket.state is BucketState.OPEN:
                 self._send(bucket)
         given = [flag for bucket in self.buckets for flag in bucket.given]
         flags = torch.tensor(given, dtype=torch.uint8)
@@ -321,7 +321,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _bring_up_to_date(self, bucket: Bucket) -> None:
         """Makes the update of a bucket if it is due; meanwhile those of others that are in."""
-        while bucket.state is State.DUE:
+        while bucket.state is BucketState.DUE:
             sender = self._ready_sender()
             if not sender.is_in(bucket.layer):
                 other = next((one for one in self._due if sender.is_in(one.layer)), None)
@@ -358,11 +358,11 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             self._send_the_rest()
             for bucket in self.buckets:
-                if bucket.state is State.SENT:
+                if bucket.state is BucketState.SENT:
                     averages = self._averages(bucket)
                     for parameter, gradient in zip(bucket.parameters, averages, strict=True):
                         parameter.grad = gradient
-                    bucket.state = State.DELIVERED
+                    bucket.state = BucketState.DELIVERED
             self._end_step_if_over()
 
     def _averages(self, bucket: Bucket) -> list[torch.Tensor | None]:
@@ -384,7 +384,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     def _end_step_if_over(self) -> None:
         """When nothing is pending any more, the sender may begin another step."""
-        if any(bucket.state in (State.SENT, State.DUE) for bucket in self.buckets):
+        if any(bucket.state in (BucketState.SENT, BucketState.DUE) for bucket in self.buckets):
             return
         if self._used is not None:
             try:

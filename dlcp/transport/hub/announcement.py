@@ -29,7 +29,7 @@ from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
 from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.coded import CodedTerms
 from dlcp.transport.hub.rule import LAYOUT as RULE
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 
 _LAYOUT = struct.Struct(f"<QQIIBBBBIQ{RULE.size}sB3xI")
 NBYTES = _LAYOUT.size
@@ -39,7 +39,7 @@ _REDUCTIONS = tuple(_native.ReduceOp)
 _NO_RULE = bytes(RULE.size)
 
 
-class Kind(IntEnum):
+class AnnouncementKind(IntEnum):
     """What is done with the buffer."""
 
     ALL_REDUCE = 1
@@ -68,10 +68,10 @@ class Announcement(NamedTuple):
     traffic_class: int
     type: _native.DataType
     op: _native.ReduceOp
-    kind: Kind = Kind.ALL_REDUCE
+    kind: AnnouncementKind = AnnouncementKind.ALL_REDUCE
     weights: int = 0
     step: int = 0
-    rule: Rule | None = None
+    rule: OptimizerRule | None = None
     part: int = 0
     coded: CodedTerms | None = None
     deadline_us: int = 0
@@ -80,13 +80,15 @@ class Announcement(NamedTuple):
     def to_forget(cls, number: int) -> Self:
         """One that has the hub let go of what it keeps under a number."""
         type_, op = _native.DataType.f32, _native.ReduceOp.sum
-        return cls(0, 0, 0, 0, TRAFFIC_CLASS_MAX, type_, op, Kind.FORGET, number)
+        return cls(0, 0, 0, 0, TRAFFIC_CLASS_MAX, type_, op, AnnouncementKind.FORGET, number)
 
     @property
     def buffer(self) -> Buffer:
         """What is reduced."""
         codec = None if self.coded is None else self.coded.codec
-        return Buffer(self.nbytes, self.type, codec, self.kind is Kind.REDUCE_SCATTER, self.deadline_us > 0)
+        return Buffer(
+            self.nbytes, self.type, codec, self.kind is AnnouncementKind.REDUCE_SCATTER, self.deadline_us > 0
+        )
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -125,10 +127,10 @@ class Announcement(NamedTuple):
             part,
             deadline_us,
         ) = fields
-        known = kind in tuple(Kind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
-        if not known or bool(nbytes) == (kind == Kind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
+        known = kind in tuple(AnnouncementKind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
+        if not known or bool(nbytes) == (kind == AnnouncementKind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
-        is_coded = kind == Kind.CODED
+        is_coded = kind == AnnouncementKind.CODED
         said = cls(
             sequence,
             nbytes,
@@ -137,16 +139,16 @@ class Announcement(NamedTuple):
             class_,
             _TYPES[type_],
             _REDUCTIONS[op],
-            Kind(kind),
+            AnnouncementKind(kind),
             weights,
             step,
-            None if is_coded else Rule.read(rule),
+            None if is_coded else OptimizerRule.read(rule),
             part,
             CodedTerms.read(rule) if is_coded else None,
             deadline_us,
         )
-        if deadline_us and said.kind is not Kind.ALL_REDUCE:
+        if deadline_us and said.kind is not AnnouncementKind.ALL_REDUCE:
             raise ValueError(f"{said.kind.name} with a deadline")
-        if said.kind in (Kind.LOAD, Kind.STEP) and said.rule is None:
+        if said.kind in (AnnouncementKind.LOAD, AnnouncementKind.STEP) and said.rule is None:
             raise ValueError(f"{said.kind.name} without a rule")
         return said

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from dlcp.errors import DlcpError, HubError, SettingsError
-from dlcp.transport.hub.control import Control, ControlError
-from dlcp.transport.hub.plan import Shape
+from dlcp.transport.hub.control import ControlError, HubControl
+from dlcp.transport.hub.plan import HubShape
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Opened:
 
     number: int
     """Of the group with the hubs' cores as members."""
-    shape: Shape
+    shape: HubShape
     cores: tuple[RankCard, ...]
     """Of the cores, rack by rank of rack."""
     listeners: tuple[tuple[int, ...], ...]
@@ -55,7 +55,7 @@ class Opened:
         racks, cores = values["shape"]
         return cls(
             values["number"],
-            Shape(tuple(racks), cores),
+            HubShape(tuple(racks), cores),
             tuple(RankCard(**card) for card in values["cores"]),
             tuple(map(tuple, values["listeners"])),
             values["memory_bytes"],
@@ -67,7 +67,7 @@ class _Joined:
     """A hub that this rank has joined."""
 
     place: str
-    control: Control
+    control: HubControl
     cores: tuple[RankCard, ...]
     memory_bytes: int
 
@@ -95,7 +95,7 @@ class HubClient:
             count, cores, listeners = _choose_cores(joined)
             opened = Opened(
                 number,
-                Shape(tuple(map(places.index, named)), count),
+                HubShape(tuple(map(places.index, named)), count),
                 tuple(cores),
                 listeners,
                 min(hub.memory_bytes for rack in joined for hub in rack),
@@ -186,7 +186,7 @@ class HubClient:
         self._joined[place] = joined = _Joined(place, control, cores, int(answer["memory_bytes"]))
         return joined
 
-    def _connect(self, place: str, key: bytes) -> Control:
+    def _connect(self, place: str, key: bytes) -> HubControl:
         host, _, port = place.rpartition(":")
         timeout_s = self._job.settings.connect_timeout_s
         try:
@@ -198,7 +198,7 @@ class HubClient:
             ) from error
         stream.settimeout(_ANSWER_TIMEOUT_S)
         try:
-            return Control.connect(stream, key, self._job.settings.hub_job)
+            return HubControl.connect(stream, key, self._job.settings.hub_job)
         except (OSError, ControlError) as error:
             stream.close()
             raise _refusal(place, error) from error

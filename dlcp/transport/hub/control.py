@@ -43,7 +43,7 @@ class ControlError(Exception):
     """The other side said what does not belong here, has another key, or is gone. The text is for an error or a log."""
 
 
-class Control:
+class HubControl:
     """One end of a control connection, after the handshake. One thread at a time."""
 
     def __init__(self, stream: socket.socket, key: bytes, own: bytes) -> None:
@@ -56,7 +56,7 @@ class Control:
         self._end_s: float | None = None
 
     @classmethod
-    def connect(cls, stream: socket.socket, key: bytes, name: str) -> Control:
+    def connect(cls, stream: socket.socket, key: bytes, name: str) -> HubControl:
         """The rank's side of the handshake. Raises ControlError, OSError."""
         _prepare(stream)
         own = secrets.token_bytes(16)
@@ -71,7 +71,7 @@ class Control:
     @classmethod
     def accept(
         cls, stream: socket.socket, key_of: Callable[[str], bytes | None], timeout_s: float
-    ) -> tuple[Control, str]:
+    ) -> tuple[HubControl, str]:
         """The hub's side: the connection and the name of its job. Raises ControlError, OSError.
 
         `key_of`: the key that admits a job of a name; None: there is no such job. `timeout_s`: for all that the rank

@@ -20,12 +20,12 @@ from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, Collecti
 from dlcp.transport.calls import Calls, sizes_of
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
-from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.client import Opened
 from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
 from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, residual_loads, weight_loads
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.membership import Membership
@@ -334,7 +334,9 @@ class HubGroup(Membership):
             self._weights = first + count
         return first
 
-    def load(self, weights: int, data: Span, rule: Rule, how: CollectiveKeywords, *, part: int = 0) -> Work:
+    def load(
+        self, weights: int, data: Span, rule: OptimizerRule, how: CollectiveKeywords, *, part: int = 0
+    ) -> Work:
         """Has the cores keep float32 weights under a number, of which all workers bring the same values.
 
         `rule`: says how much state they have, zeros at first. `part`: 0; or i to replace the i-th array of the state of
@@ -352,11 +354,18 @@ class HubGroup(Membership):
         self._check_room(words, *_in_all([own, *others, *self._residuals.values()]))
         self._kept[weights] = own
         self._count()
-        named = self._hub_planner.as_kind(plan, Kind.LOAD, weights, rule=rule, part=part)
+        named = self._hub_planner.as_kind(plan, AnnouncementKind.LOAD, weights, rule=rule, part=part)
         return self._begin(named, None, data, self._options(dict(how)))
 
     def step(
-        self, weights: int, data: Span, rule: Rule, step: int, *, average: bool, how: CollectiveKeywords
+        self,
+        weights: int,
+        data: Span,
+        rule: OptimizerRule,
+        step: int,
+        *,
+        average: bool,
+        how: CollectiveKeywords,
     ) -> Work:
         """Makes the optimizer's step `step` (from 1) at the cores; `data`, this rank's gradient, becomes the weights.
 
@@ -365,10 +374,10 @@ class HubGroup(Membership):
         """
         self.check_rule(weights, rule)
         plan = self._weights_plan(data, Reduction.AVG if average else Reduction.SUM)
-        named = self._hub_planner.as_kind(plan, Kind.STEP, weights, step=step, rule=rule)
+        named = self._hub_planner.as_kind(plan, AnnouncementKind.STEP, weights, step=step, rule=rule)
         return self._begin(named, None, data, self._options(dict(how)))
 
-    def check_rule(self, weights: int, rule: Rule) -> None:
+    def check_rule(self, weights: int, rule: OptimizerRule) -> None:
         """Raises ArgumentError: what `step` would, of weights that are not there and of hyperparameters."""
         self._check_part(weights, 0)
         try:
@@ -385,7 +394,7 @@ class HubGroup(Membership):
         """
         plan = self._weights_plan(data, Reduction.SUM)
         self._check_part(weights, part)
-        named = self._hub_planner.as_kind(plan, Kind.FETCH, weights, part=part)
+        named = self._hub_planner.as_kind(plan, AnnouncementKind.FETCH, weights, part=part)
         return self._begin(named, None, data, self._options(dict(how)))
 
     def _weights_plan(self, data: Span, op: Reduction) -> HubPlan:

@@ -16,10 +16,10 @@ from dlcp import _native
 from dlcp.transport.calls import Arithmetic, Call
 from dlcp.transport.coded import GROUP_VALUES, group_parts
 from dlcp.transport.element import ELEMENT_BYTES
-from dlcp.transport.hub.announcement import Announcement, Kind
+from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.coded import CodedTerms
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.plan import Plan, Planner, Recorded
 from dlcp.transport.schedule.hub import (
     KEYS_MAX,
@@ -34,7 +34,7 @@ from dlcp.transport.schedule_memory import compile_schedule
 from dlcp.transport.signature import signature_of
 
 
-class Shape(NamedTuple):
+class HubShape(NamedTuple):
     """Workers and cores of a group with a hub, by their ranks in the group: see schedule.hub.Hub."""
 
     racks: tuple[int, ...]
@@ -78,7 +78,7 @@ class KeyPlan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
+def _packed(shape: HubShape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     """Who owns which key, and how long the keys are."""
     shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
     if buffer.scattered:
@@ -107,7 +107,7 @@ def _packed(shape: Shape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     )
 
 
-def key_plan(shape: Shape, rank: int, buffer: Buffer, absent: tuple[int, ...] = ()) -> KeyPlan:
+def key_plan(shape: HubShape, rank: int, buffer: Buffer, absent: tuple[int, ...] = ()) -> KeyPlan:
     """The plan of the group's rank `rank`. Raises ValueError: there is none for such a buffer.
 
     `absent`: of an all-reduce, workers that are not in the sum.
@@ -121,7 +121,7 @@ def key_plan(shape: Shape, rank: int, buffer: Buffer, absent: tuple[int, ...] = 
     return KeyPlan(compiled, tuple(compiled.peers), own)
 
 
-def core_bytes(shape: Shape, rack: int, buffer: Buffer, sizes: Sequence[int]) -> int:
+def core_bytes(shape: HubShape, rack: int, buffer: Buffer, sizes: Sequence[int]) -> int:
     """Memory that a core may need for keys of these sizes: one contribution is in place, the others may come early.
 
     Of coded values all are beside the sum.
@@ -129,7 +129,7 @@ def core_bytes(shape: Shape, rack: int, buffer: Buffer, sizes: Sequence[int]) ->
     return sum(sizes) * (shape.contributions(rack) + (buffer.codec is not None))
 
 
-def _core_loads(shape: Shape, buffer: Buffer, alignment_bytes: int = 1) -> list[int]:
+def _core_loads(shape: HubShape, buffer: Buffer, alignment_bytes: int = 1) -> list[int]:
     """Per core of a rack the bytes of the keys that it takes, each of them rounded up."""
     hub, sizes = _packed(shape, buffer)
     loads = [0] * hub.cores
@@ -139,19 +139,19 @@ def _core_loads(shape: Shape, buffer: Buffer, alignment_bytes: int = 1) -> list[
 
 
 @lru_cache(maxsize=256)
-def core_bytes_max(shape: Shape, buffer: Buffer) -> int:
+def core_bytes_max(shape: HubShape, buffer: Buffer) -> int:
     """Of the busiest core."""
     busiest = max(_core_loads(shape, buffer))
     return max(core_bytes(shape, rack, buffer, (busiest,)) for rack in range(max(shape.racks) + 1))
 
 
-def weight_loads(shape: Shape, buffer: Buffer, states: int) -> list[int]:
+def weight_loads(shape: HubShape, buffer: Buffer, states: int) -> list[int]:
     """Per core the bytes of weights and so many arrays of state, as it counts them (dlcp.hub.memory)."""
     loads = _core_loads(shape, buffer, KEY_ALIGNMENT_BYTES)
     return [(1 + states) * (load + KEY_ALIGNMENT_BYTES + OBJECT_BYTES) for load in loads]
 
 
-def residual_loads(shape: Shape, buffer: Buffer) -> list[int]:
+def residual_loads(shape: HubShape, buffer: Buffer) -> list[int]:
     """Per core the bytes of what it keeps of a coded sum, two arrays of f32, as it counts them."""
     loads = _core_loads(shape, buffer)
     return [load // buffer.group_bytes * GROUP_VALUES * 8 + OBJECT_BYTES for load in loads]
@@ -180,7 +180,7 @@ class HubPlanner(Planner):
         rank: int,
         number: int,
         limit_bytes: int,
-        shape: Shape,
+        shape: HubShape,
     ) -> None:
         super().__init__(members, rank, number, None, limit_bytes, lambda: None, lambda: False)
         self._shape = shape
@@ -227,26 +227,26 @@ class HubPlanner(Planner):
                 0,
                 type_,
                 call.arithmetic.op,
-                Kind.REDUCE_SCATTER if scattered else Kind.ALL_REDUCE,
+                AnnouncementKind.REDUCE_SCATTER if scattered else AnnouncementKind.ALL_REDUCE,
             ),
         )
 
     def as_kind(
         self,
         plan: HubPlan,
-        kind: Kind,
+        kind: AnnouncementKind,
         weights: int,
         *,
         step: int = 0,
-        rule: Rule | None = None,
+        rule: OptimizerRule | None = None,
         part: int = 0,
     ) -> HubPlan:
         """The plan of another kind with the buffer of an all-reduce. Ranks that say different things are found."""
         terms = f"{plan.terms} {kind.name} {weights} {step} {rule!r} {part}"
         signature = signature_of(plan.operation, terms, *plan.arithmetic)
         numel = plan.announcement.nbytes // ELEMENT_BYTES[plan.type]
-        numbered = f" {step}" if kind is Kind.STEP else ""
-        what = f"part {part}" if kind is Kind.FETCH else str(rule)
+        numbered = f" {step}" if kind is AnnouncementKind.STEP else ""
+        what = f"part {part}" if kind is AnnouncementKind.FETCH else str(rule)
         return replace(
             plan,
             words=f"hub {kind.name.lower()}{numbered}({numel} weights, number {weights}, {what})",
@@ -284,7 +284,9 @@ class HubPlanner(Planner):
         return replace(
             plan,
             command=self._command(plan.schedule, signature, plan.arithmetic),
-            announcement=plan.announcement._replace(signature=signature, kind=Kind.CODED, coded=terms),
+            announcement=plan.announcement._replace(
+                signature=signature, kind=AnnouncementKind.CODED, coded=terms
+            ),
         )
 
     def _command(

@@ -20,7 +20,7 @@ LAYOUT = struct.Struct("<BB2x5d")
 _SGD, _ADAM = 1, 2
 
 
-class Rule(NamedTuple):
+class OptimizerRule(NamedTuple):
     """The hyperparameters of one step of one buffer. Made by `sgd` and `adam`."""
 
     optimizer: int

@@ -22,7 +22,7 @@ TEST_CASE(
     for (const ScheduleSet& set : schedules()) {
         CAPTURE(set.name);
         Ranks ranks(set.world_size());
-        ranks.set_ways(unkind());
+        ranks.set_between_all(unkind());
         // Types and operations take turns; parts differ in length, and one is empty.
         for (int i = 0; i < 2; ++i, ++turn) {
             const auto type = static_cast<DataType>(turn % data_types);
@@ -47,7 +47,7 @@ TEST_CASE("executor: blocks of one peer straddle those of another") {
     constexpr std::uint16_t datagrams[] = {576, 1472, 8972, 1000, 600};
     Ranks ranks(5,
                 [&](std::uint32_t rank, EndpointConfig& config) { config.max_datagram_bytes = datagrams[rank]; });
-    ranks.set_ways(unkind());
+    ranks.set_between_all(unkind());
     for (const char* name : {"all_reduce ring 5", "all_reduce direct 5", "all_reduce halving_doubling 5",
                              "all_reduce tree 5", "all_reduce one_shot 5", "broadcast ring 5 from 4"})
         ranks.start(ranks.plan(name, 7001, DataType::f16));
@@ -77,7 +77,7 @@ TEST_CASE("executor: no bytes, one element, and longer than what leaves from a c
 TEST_CASE("executor: the order of arrival does not change a bit, and the same seeds give the same packets") {
     const auto run = [](std::uint64_t network_seed) {
         Ranks ranks(6, {}, network_seed);
-        ranks.set_ways(unkind());
+        ranks.set_between_all(unkind());
         for (const char* name : {"all_reduce direct 6", "all_reduce tree 6", "all_reduce one_shot 6"})
             ranks.start(ranks.plan(name, 3001, DataType::bf16));
         ranks.run();
@@ -151,7 +151,7 @@ TEST_CASE("executor: ranks that come late find what was kept or held for them") 
 
 TEST_CASE("executor: many collectives in flight, in every class, in groups that overlap") {
     Ranks ranks(6);
-    ranks.set_ways(unkind());
+    ranks.set_between_all(unkind());
     ranks.world.add_group(6, {5, 1, 3});
     ranks.world.add_group(16383, {2, 3, 4, 0});
     for (std::uint32_t i = 0; i < 60; ++i) {
@@ -326,7 +326,7 @@ TEST_CASE("executor: a copy is lost if its peer leaves or dies, also after an ab
 
 TEST_CASE("executor: messages of one tag come in order, and a receive from anyone names the sender") {
     Ranks ranks(4);
-    ranks.set_ways(unkind());
+    ranks.set_between_all(unkind());
     for (std::uint32_t i = 0; i < 24; ++i) {
         MessagePlan plan;
         plan.from = 1 + i % 3;

@@ -63,7 +63,7 @@ public:
         LinkSettings way;
         way.delay = microseconds(50);
         way.loss_ratio = ratio;
-        world.network().set_way(from, to, way);
+        world.network().set_between(from, to, way);
     }
     std::size_t plan(const std::string& name, std::uint32_t elements, const LossPlan& loss,
                      const std::function<void(CollectivePlan&)>& change = {}) {

@@ -46,7 +46,7 @@ TEST_CASE("notice: a rank that aborts ends what it has not finished, and nothing
         Ranks ranks(3);
         LinkSettings slow = unkind();
         slow.delay = milliseconds(20);
-        ranks.world.network().set_way((aborter + 1) % 3, (aborter + 2) % 3, slow);
+        ranks.world.network().set_between((aborter + 1) % 3, (aborter + 2) % 3, slow);
         ranks.world.errors_allowed = true;
         const std::size_t done = ranks.plan("all_reduce ring 3", 1000),
                           next = ranks.plan("all_reduce ring 3", 1000);

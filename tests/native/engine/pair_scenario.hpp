@@ -68,7 +68,7 @@ struct Net {
             network().set_uplink(i, port());
             network().set_downlink(i, port());
             for (std::uint32_t j = 0; j < hosts; ++j) {
-                if (i != j) network().set_way(i, j, plain_link());
+                if (i != j) network().set_between(i, j, plain_link());
             }
         }
     }
@@ -151,8 +151,8 @@ struct Scenario {
 };
 
 inline void set_links(VirtualNetwork& network, const Links& links) {
-    if (links.there) network.set_way(0, 1, *links.there);
-    if (links.back) network.set_way(1, 0, *links.back);
+    if (links.there) network.set_between(0, 1, *links.there);
+    if (links.back) network.set_between(1, 0, *links.back);
     if (links.uplink) network.set_uplink(0, *links.uplink);
 }
 

@@ -33,8 +33,8 @@ TEST_CASE("credit: what several senders send arrives at the receiver's line rate
         LinkSettings way;
         way.delay = microseconds(20);
         for (std::uint32_t host = 1; host <= senders; ++host) {
-            world.network().set_way(host, 0, way);
-            world.network().set_way(0, host, way);
+            world.network().set_between(host, 0, way);
+            world.network().set_between(0, host, way);
             world.receive({.at = 0, .from = host, .tag = 1, .capacity_bytes = message_bytes, .is_virtual = true});
             world.send({.from = host, .to = 0, .tag = 1, .message_bytes = message_bytes, .is_virtual = true});
         }
@@ -68,8 +68,8 @@ TEST_CASE("credit: under an incast auto gives turns, and messages end sooner tha
         LinkSettings way;
         way.delay = microseconds(10);
         for (std::uint32_t host = 1; host <= senders; ++host) {
-            world.network().set_way(host, 0, way);
-            world.network().set_way(0, host, way);
+            world.network().set_between(host, 0, way);
+            world.network().set_between(0, host, way);
             world.receive({.at = 0, .from = host, .tag = 1, .capacity_bytes = message_bytes, .is_virtual = true});
             world.send({.from = host, .to = 0, .tag = 1, .message_bytes = message_bytes, .is_virtual = true});
         }

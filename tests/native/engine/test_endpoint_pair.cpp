@@ -79,12 +79,12 @@ TEST_CASE("endpoint pair: many packets late at once do not blind the sender to l
     LinkSettings late = plain_link();
     for (std::uint16_t path = 0; path < 64; path += 2)
         late.paths.push_back({.path = path, .delay = microseconds(300)});
-    net.network().set_way(0, 1, late);
+    net.network().set_between(0, 1, late);
     net.exchange(message(180'000));
     net.world.run_until(net.world.now() + milliseconds(1));
     CHECK(net.world.counters(0).spurious_losses > 16);
     // From now on losses are real, and the packets that overtake them tell so within a round trip.
-    net.network().set_way(0, 1, lossy_link(0.05));
+    net.network().set_between(0, 1, lossy_link(0.05));
     std::vector<std::int64_t> times;
     for (std::size_t i = 1; i <= 100; ++i) {
         net.exchange(message(60'000));
@@ -104,11 +104,11 @@ TEST_CASE("endpoint pair: a peer that was late before is not sent everything twi
         const std::uint64_t before = net.world.counters(0).repair_packets_sent;
         LinkSettings late = plain_link();
         late.delay = milliseconds(4);
-        net.network().set_way(0, 1, late);
+        net.network().set_between(0, 1, late);
         net.exchange(message(60'000));
         net.finish();
         each = net.world.counters(0).repair_packets_sent - before;
-        net.network().set_way(0, 1, plain_link());
+        net.network().set_between(0, 1, plain_link());
         // An average has forgotten it after these.
         for (int i = 0; i < 100; ++i) {
             net.exchange(message(60'000));
@@ -126,10 +126,10 @@ TEST_CASE("endpoint pair: a trimmed packet is repaired at once, not after a prob
     net.connect_all();
     LinkSettings trimming = plain_link();
     trimming.trim_ratio = 1.0;
-    net.network().set_way(0, 1, trimming);
+    net.network().set_between(0, 1, trimming);
     int trimmed = 0;
     net.network().observe([&](const PacketRecord& record) {
-        if (record.fate == Fate::trimmed && ++trimmed == 2) net.network().set_way(0, 1, plain_link());
+        if (record.fate == Fate::trimmed && ++trimmed == 2) net.network().set_between(0, 1, plain_link());
     });
     net.exchange(bounded_message(4 * 1408, 0.3, 0.0));  // the budget covers one block
     net.finish();
@@ -151,11 +151,11 @@ TEST_CASE("endpoint pair: a bounded message does not wait for what it may lose")
 TEST_CASE("endpoint pair: what exceeds the budget is repaired, most important first") {
     Net net;
     net.connect_all();
-    net.network().set_way(0, 1, lossy_link(0.4));
+    net.network().set_between(0, 1, lossy_link(0.4));
     // The network heals as soon as the first pass is over, so that each repair succeeds.
     net.world.watch_packets([&](std::uint32_t host, const wire::Header& header) {
         if (host == 0 && header.type == wire::Type::data && (header.flags & wire::flag::first_pass_over) != 0)
-            net.network().set_way(0, 1, plain_link());
+            net.network().set_between(0, 1, plain_link());
     });
     std::vector<std::uint32_t> repaired;
     net.network().observe([&](const PacketRecord& record) {
@@ -356,7 +356,7 @@ TEST_CASE("endpoint pair: a sender on hold asks, so that a lost frame to proceed
     net.run_for(milliseconds(50));
     LinkSettings dead = plain_link();
     dead.outages = {{net.world.now(), net.world.now() + milliseconds(1)}};
-    net.network().set_way(1, 0, dead);
+    net.network().set_between(1, 0, dead);
     net.post_receive(net.send(0).plan);
     net.finish();
     CHECK(net.network().count(Fate::lost_outage) > 0);
@@ -415,7 +415,7 @@ TEST_CASE("endpoint pair: a dead path is left, and used again when it is back") 
     net.connect_all();
     LinkSettings broken = plain_link();
     broken.paths = {{2, 1.0, {0}}};
-    net.network().set_way(0, 1, broken);
+    net.network().set_between(0, 1, broken);
     bool down = false, up = false;
     net.world.on_event = [&](std::uint32_t host, const Event& event) {
         if (host == 0 && event.kind == EventKind::path_down && event.value == 2) down = true;
@@ -431,7 +431,7 @@ TEST_CASE("endpoint pair: a dead path is left, and used again when it is back") 
     const std::uint64_t lost = net.network().count(Fate::lost_path);
     CHECK(transfer(3'000'000) < milliseconds(8));
     CHECK(net.network().count(Fate::lost_path) - lost < 50);
-    net.network().set_way(0, 1, plain_link());
+    net.network().set_between(0, 1, plain_link());
     for (int i = 3; i < 300 && !up; ++i) {
         transfer(100'000);
         net.run_for(milliseconds(200));
@@ -707,8 +707,8 @@ TEST_CASE("endpoint pair: senders that take no turns share a receiver that gives
         world.network().set_downlink(host, port());
     }
     for (std::uint32_t host = 1; host <= senders; ++host) {
-        world.network().set_way(host, 0, plain_link());
-        world.network().set_way(0, host, plain_link());
+        world.network().set_between(host, 0, plain_link());
+        world.network().set_between(0, host, plain_link());
         world.receive({.at = 0, .from = host, .tag = host, .capacity_bytes = bytes});
         world.send({.from = host, .to = 0, .tag = host, .message_bytes = bytes});
     }
@@ -724,12 +724,12 @@ TEST_CASE("endpoint pair: a peer that listens seconds later is not taken for one
         world.add_host(EndpointConfig{});
         world.network().set_uplink(host, port());
         world.network().set_downlink(host, port());
-        world.network().set_way(host, 1 - host, lossy_link(1.0));
+        world.network().set_between(host, 1 - host, lossy_link(1.0));
     }
     REQUIRE(world.connect(0, 1) == CommandError::none);
     world.run_until(Time{0} + seconds(3));
-    world.network().set_way(0, 1, plain_link());
-    world.network().set_way(1, 0, plain_link());
+    world.network().set_between(0, 1, plain_link());
+    world.network().set_between(1, 0, plain_link());
     REQUIRE(world.run(Time{0} + seconds(5), [&] { return world.established(0, 1); }));
     CHECK(world.endpoint(0).peer_statistics(*world.endpoint(0).find_peer(1)).rtt <= milliseconds(20));
 }
@@ -739,7 +739,7 @@ TEST_CASE("endpoint pair: between continents more is in flight than the peer's h
     for (const std::uint32_t host : {0u, 1u}) {
         net.network().set_uplink(host, port(1'000'000'000));
         net.network().set_downlink(host, port(1'000'000'000));
-        net.network().set_way(host, 1 - host, {.delay = milliseconds(150)});
+        net.network().set_between(host, 1 - host, {.delay = milliseconds(150)});
     }
     net.connect_all();
     for (int i = 0; i < 2; ++i) {
@@ -767,7 +767,7 @@ TEST_CASE("endpoint pair: no more is in flight than a cache holds, or than leave
     net.finish();
     LinkSettings late = plain_link();
     late.delay = milliseconds(6);
-    net.network().set_way(1, 0, late);
+    net.network().set_between(1, 0, late);
     net.exchange(message(64 << 20));
     Bytes most{0};
     while (net.world.open_receives() > 0) {

@@ -29,7 +29,7 @@ public:
     explicit Pair(const EndpointConfig& receiver = config(), const EndpointConfig& sender = config()) : world(1) {
         world.add_host(sender);
         world.add_host(receiver);
-        set_way({});
+        set_between({});
         world.on_event = [this](std::uint32_t host, const Event& event) { events[host].push_back(event); };
         world.on_packet = [this](std::uint32_t host, const dlcp_packet& packet) {
             wire::Datagram d;
@@ -40,10 +40,10 @@ public:
             if (parsed && wire::is_data(d.header.type)) sent[host].push_back(d.header.block_index);
         };
     }
-    void set_way(LinkSettings way) {
+    void set_between(LinkSettings way) {
         way.delay = microseconds(50);
-        world.network().set_way(0, 1, way);
-        world.network().set_way(1, 0, way);
+        world.network().set_between(0, 1, way);
+        world.network().set_between(1, 0, way);
     }
     void connect() {
         REQUIRE(world.endpoint(0).connect(world.now(), 1, VirtualNetwork::address(1)));
@@ -242,11 +242,11 @@ TEST_CASE("gated message: a lost block is repaired while others are still to be 
     pair.receive(command);
     LinkSettings dead;
     dead.loss_ratio = 1.0;
-    pair.set_way(dead);
+    pair.set_between(dead);
     CHECK(pair.release(sending, 2, 2) == CommandError::none);
     pair.wait(milliseconds(5));
     CHECK(taken.blocks.empty());
-    pair.set_way({});
+    pair.set_between({});
     CHECK(pair.run([&] { return taken.blocks.size() == 2; }));
     CHECK(pair.world.endpoint(0).counters().repair_packets_sent >= 2);
     CHECK(pair.count(0, EventKind::send_finished) == 0);
@@ -298,9 +298,9 @@ TEST_CASE("gated message: a bounded one does not end before all of it was releas
     CHECK(pair.count(1, EventKind::receive_finished) == 0);  // 30 % are missing, but they are not lost
     LinkSettings dead;
     dead.loss_ratio = 1.0;
-    pair.set_way(dead);
+    pair.set_between(dead);
     CHECK(pair.release(sending, 7, 3) == CommandError::none);
-    pair.set_way({});
+    pair.set_between({});
     CHECK(pair.run([&] { return pair.count(0, EventKind::send_finished) == 1; }));
     CHECK(pair.world.endpoint(0).outcome(sending).value.abandoned_blocks == 2);  // the last one is critical
 }
@@ -348,7 +348,7 @@ TEST_CASE("sink: gets every block once, whatever the network does") {
     way.duplicate_ratio = 0.3;
     way.reorder_ratio = 0.3;
     way.reorder_delay = microseconds(300);
-    pair.set_way(way);
+    pair.set_between(way);
     const auto payload = numbered(20 * block + 5);
     Taken taken(payload.size());
     ReceiveCommand command;
@@ -463,7 +463,7 @@ TEST_CASE("unexpected message: announced once, with its tag and length") {
     const auto fits = numbered(2 * block), too_long = numbered(5 * block);
     LinkSettings way;
     way.duplicate_ratio = 0.5;
-    pair.set_way(way);
+    pair.set_between(way);
     pair.send(plain(7), fits);
     pair.send(plain(8), too_long);
     std::vector<std::uint8_t> asked_for(block);

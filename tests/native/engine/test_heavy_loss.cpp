@@ -16,14 +16,14 @@ Duration transfer(const EndpointConfig& config, std::uint32_t bytes, std::uint32
     }
     const Time start = net.world.now();
     if (loss > 0) {
-        net.network().set_way(0, 1, lossy_link(loss));
-        net.network().set_way(1, 0, lossy_link(loss));
+        net.network().set_between(0, 1, lossy_link(loss));
+        net.network().set_between(1, 0, lossy_link(loss));
     }
     for (std::uint32_t i = 0; i < messages; ++i) net.exchange(message(bytes / messages));
     const auto over = [&] { return net.world.open_sends() + net.world.open_receives() == 0; };
     if (!net.world.run(start + lasting, over)) {
-        net.network().set_way(0, 1, plain_link());
-        net.network().set_way(1, 0, plain_link());
+        net.network().set_between(0, 1, plain_link());
+        net.network().set_between(1, 0, plain_link());
         net.world.run(start + limit, over);
     }
     if (over()) {

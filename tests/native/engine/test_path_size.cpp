@@ -42,8 +42,8 @@ void check_narrowing(const Narrowing& n, bool bounded = false) {
     net.run_for(milliseconds(2));
     REQUIRE(net.world.open_sends() == 1);
     const Time narrowed = net.world.now();
-    if (n.there) net.network().set_way(0, 1, narrow_link(n.most_bytes, n.loss_ratio));
-    if (n.back) net.network().set_way(1, 0, narrow_link(n.most_bytes, n.loss_ratio));
+    if (n.there) net.network().set_between(0, 1, narrow_link(n.most_bytes, n.loss_ratio));
+    if (n.back) net.network().set_between(1, 0, narrow_link(n.most_bytes, n.loss_ratio));
     net.world.run(narrowed + seconds(1), [&] { return datagram_bytes(net, 0, 1) == n.expected_there; });
     CHECK(datagram_bytes(net, 0, 1) == n.expected_there);
     net.finish(seconds(1));
@@ -88,7 +88,7 @@ TEST_CASE("path size: single packets vanish while runs of them pass") {
         net.exchange(message(large_message));
         net.run_for(milliseconds(2));
         for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
-            net.network().set_way(from, to, narrow_link(1240, loss_ratio, true));
+            net.network().set_between(from, to, narrow_link(1240, loss_ratio, true));
         SendPlan single = message(net.world.endpoint(0).block_bytes(*net.world.endpoint(0).find_peer(1)));
         single.traffic_class = 5;
         net.exchange(single);
@@ -99,7 +99,7 @@ TEST_CASE("path size: single packets vanish while runs of them pass") {
     // From the first hello on.
     Net net;
     for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
-        net.network().set_way(from, to, narrow_link(1422, 0, true));
+        net.network().set_between(from, to, narrow_link(1422, 0, true));
     net.connect_all();
     net.exchange(message(100'000));
     net.finish(seconds(1));
@@ -127,7 +127,7 @@ TEST_CASE("path size: only answers are too large") {
     Net net;
     net.connect_all();
     for (int i = 0; i < 2000; ++i) net.exchange(message(64));
-    net.network().set_way(1, 0, narrow_link(600));
+    net.network().set_between(1, 0, narrow_link(600));
     const Time start = net.world.now();
     net.finish(seconds(1));
     CHECK(net.world.now() - start < seconds(1));
@@ -141,7 +141,7 @@ TEST_CASE("path size: blocks pass with a short header and not with a long one") 
     net.run_for(milliseconds(2));
     const Time narrowed = net.world.now();
     for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
-        net.network().set_way(from, to, narrow_link(1450, 0));
+        net.network().set_between(from, to, narrow_link(1450, 0));
     // Messages of one full block: nothing of them is acknowledged before, so they have long headers.
     for (int i = 0; i < 5; ++i)
         net.exchange(message(net.world.endpoint(0).block_bytes(*net.world.endpoint(0).find_peer(1))));
@@ -158,7 +158,7 @@ TEST_CASE("path size: one of several paths loses large packets: it is left, the 
     net.connect_all();
     LinkSettings way = plain_link();
     way.paths.push_back({.path = 2, .max_datagram = Bytes{1000}});
-    net.network().set_way(0, 1, way);
+    net.network().set_between(0, 1, way);
     std::uint32_t downs = 0;
     net.world.on_event = [&](std::uint32_t, const Event& event) {
         downs += event.kind == EventKind::path_down && event.value == 2;
@@ -176,8 +176,8 @@ TEST_CASE("path size: loss by chance does not change it") {
         for (std::uint64_t seed = 1; seed <= 5; ++seed) {
             Net net(plain_config(), 2, seed);
             net.connect_all();
-            net.network().set_way(0, 1, lossy_link(loss));
-            net.network().set_way(1, 0, lossy_link(loss));
+            net.network().set_between(0, 1, lossy_link(loss));
+            net.network().set_between(1, 0, lossy_link(loss));
             for (int i = 0; i < 20; ++i) net.exchange(message(20'000));
             net.finish(seconds(60));
             CHECK(net.world.counters(0).datagrams_shrunk == 0);

@@ -121,7 +121,7 @@ TEST_CASE("virtual network: a link sends one packet after the other, then delays
     LinkSettings link;
     link.rate = Rate{8'000'000'000};
     link.delay = microseconds(10);
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     for (std::uint8_t i = 0; i < 3; ++i) {
         TestPacket test(870, true, i);  // 1000 bytes with everything
         pair.send(test);
@@ -159,7 +159,7 @@ TEST_CASE("virtual network: a full queue drops the last to come") {
     LinkSettings link;
     link.rate = Rate{8'000'000'000};
     link.queue = Bytes{2'000};
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     for (std::uint8_t i = 0; i < 5; ++i) {
         TestPacket test(870, true, i);
         pair.send(test);
@@ -178,7 +178,7 @@ TEST_CASE("virtual network: droppable packets go first, and are trimmed if the l
         link.queue = Bytes{10'000};
         link.droppable_above = Bytes{1'500};
         link.trim = trim;
-        pair.network.set_way(0, 1, link);
+        pair.network.set_between(0, 1, link);
         for (std::uint8_t i = 0; i < 4; ++i) {
             TestPacket test(870, i % 2 == 0, i);  // 0 and 2 critical
             pair.send(test);
@@ -198,7 +198,7 @@ TEST_CASE("virtual network: a trimmed packet keeps its header, says so and parse
     Pair pair;
     LinkSettings link;
     link.trim_ratio = 1.0;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     TestPacket droppable(500, false);
     TestPacket critical(500, true);
     pair.send(droppable);
@@ -220,7 +220,7 @@ TEST_CASE("virtual network: only ECN-capable packets are marked, and only in a q
     LinkSettings link;
     link.rate = Rate{8'000'000'000};
     link.ecn_mark_above = Bytes{500};
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     for (int i = 0; i < 4; ++i) {
         TestPacket test(870, i != 3);
         pair.send(test);
@@ -238,7 +238,7 @@ TEST_CASE("virtual network: higher classes overtake in the queue") {
     LinkSettings link;
     link.rate = Rate{8'000'000'000};
     link.strict_priority = true;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     for (std::uint8_t i = 0; i < 4; ++i) {
         TestPacket test(870, true, i);
         test.packet.tos = static_cast<std::uint8_t>((i % 2 == 0 ? 8 : 56) << 2 | ect);
@@ -254,7 +254,7 @@ TEST_CASE("virtual network: jitter keeps the order of a lane, reordering does no
         LinkSettings link;
         (reorder ? link.reorder_delay : link.jitter) = microseconds(100);
         link.reorder_ratio = reorder ? 0.5 : 0.0;
-        pair.network.set_way(0, 1, link);
+        pair.network.set_between(0, 1, link);
         for (std::uint8_t i = 0; i < 100; ++i) {
             TestPacket test(1, true, i);
             pair.send(test);
@@ -271,7 +271,7 @@ TEST_CASE("virtual network: random loss and bursts lose about what they should")
     Pair pair(7);
     LinkSettings link;
     link.loss_ratio = 0.1;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     LinkSettings bursts;
     bursts.burst_enter_ratio = 0.01;
     bursts.burst_exit_ratio = 0.24;  // 4 % of the time in a burst
@@ -293,11 +293,11 @@ TEST_CASE("virtual network: a burst ends after its longest time, though no packe
     link.burst_enter_ratio = 1.0;
     link.burst_exit_ratio = 0.0;
     link.burst_longest = milliseconds(1);
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     TestPacket test(1);
     pair.send(test);
     link.burst_enter_ratio = 0.0;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     pair.network.advance(Time{999'999});
     pair.send(test);
     CHECK(pair.network.count(Fate::lost_burst) == 2);
@@ -311,7 +311,7 @@ TEST_CASE("virtual network: duplicates, damage and cuts") {
     LinkSettings link;
     link.duplicate_ratio = 1.0;
     link.corrupt_ratio = 1.0;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     TestPacket test(200);
     pair.send(test);
     pair.network.advance(Time{0});
@@ -330,7 +330,7 @@ TEST_CASE("virtual network: duplicates, damage and cuts") {
 
     link = {};
     link.truncate_ratio = 1.0;
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     pair.send(test);
     pair.network.advance(Time{0});
     REQUIRE(pair.network.receive(1, out) == 1);
@@ -344,7 +344,7 @@ TEST_CASE("virtual network: a dead path, a slow path, an outage, and datagrams t
     link.paths = {{2, 1.0, {0}}, {3, 0.0, microseconds(5)}};
     link.outages = {{Time{1'000'000}, Time{2'000'000}}};
     link.max_datagram = Bytes{500};
-    pair.network.set_way(0, 1, link);
+    pair.network.set_between(0, 1, link);
     for (std::uint16_t path = 1; path <= 3; ++path) {
         TestPacket test(10, true, static_cast<std::uint8_t>(path));
         test.packet.path = path;
@@ -382,9 +382,9 @@ TEST_CASE("virtual network: one seed, one trace; and a fault on one link leaves 
         LinkSettings link;
         link.loss_ratio = 0.3;
         link.jitter = microseconds(50);
-        network.set_way(0, 1, link);
+        network.set_between(0, 1, link);
         link.loss_ratio = loss_of_other_link;
-        network.set_way(0, 2, link);
+        network.set_between(0, 2, link);
         std::vector<std::int64_t> seen;
         network.observe([&](const PacketRecord& record) {
             if (record.to != 1) return;
@@ -475,7 +475,7 @@ TEST_CASE("virtual driver: one thread drives two hosts, and waiting moves the cl
     LinkSettings link;
     link.delay = milliseconds(3);
     Opened a("one thread"), b("one thread");
-    fabric.set_way(1, 2, link);
+    fabric.set_between(1, 2, link);
     dlcp_address to{};
     b.table.local_address(b.io, &to);
     a.send(to, 42);
@@ -499,8 +499,8 @@ TEST_CASE("virtual driver: two threads play ping-pong in virtual time, the same 
         LinkSettings link;
         link.delay = microseconds(20);
         link.jitter = microseconds(10);
-        fabric.set_way(1, 2, link);
-        fabric.set_way(2, 1, link);
+        fabric.set_between(1, 2, link);
+        fabric.set_between(2, 1, link);
         Opened a("ping pong", 1);
         std::optional<Opened> b(std::in_place, "ping pong", 2);
         std::vector<std::int64_t> times;

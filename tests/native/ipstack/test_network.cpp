@@ -111,7 +111,7 @@ private:
         Time silent_until{0};
         std::map<MacAddress, Time> groups;  // that the switch gives it, and until when
     };
-    struct Flight {
+    struct FrameInFlight {
         std::size_t to;
         Frame frame;
     };
@@ -128,7 +128,7 @@ private:
         host.interface = std::make_unique<Interface>(config_of(i));
         host.started_at = now_;
         // What its last card has said does not come back to this one.
-        std::erase_if(flying_, [&](const Flight& flight) { return flight.to == i; });
+        std::erase_if(flying_, [&](const FrameInFlight& flight) { return flight.to == i; });
         if (greeting_ == Greeting::announcement) host.interface->announce(now_);
         if (greeting_ == Greeting::claim) host.interface->claim(now_);
     }
@@ -207,11 +207,11 @@ private:
     }
     void deliver() {
         // Answers fly with the next turn, so that questions cross.
-        std::vector<Flight> flying;
+        std::vector<FrameInFlight> flying;
         flying.swap(flying_);
         for (std::size_t left = flying.size(); left > 0; --left) {
             const std::size_t pick = left - 1 - dice_.below(std::min<std::size_t>(left, 3));
-            const Flight flight = flying[pick];
+            const FrameInFlight flight = flying[pick];
             flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(pick));
             for (const std::uint8_t byte : flight.frame) fingerprint_ = (fingerprint_ ^ byte) * 0x100000001b3ULL;
             Interface* const interface = hosts_[flight.to].interface.get();
@@ -228,7 +228,7 @@ private:
     double loss_ = 0, duplicates_ = 0;
     Time now_{1};
     std::vector<Host> hosts_;
-    std::vector<Flight> flying_;
+    std::vector<FrameInFlight> flying_;
     std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;
 };
 

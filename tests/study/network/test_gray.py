@@ -11,10 +11,10 @@ import pytest
 
 from dlcp.study.network import _sweep, gray
 from dlcp.study.network._sweep import measure
-from dlcp.study.network.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, Plan, simulate
+from dlcp.study.network.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, GrayPlan, simulate
 from dlcp_sim.faults import RandomLoss
 
-SMALL = Plan(iterations=3, scale=1 / 64, cap_s=2.0, round_cap_s=0.3)
+SMALL = GrayPlan(iterations=3, scale=1 / 64, cap_s=2.0, round_cap_s=0.3)
 
 
 def found(*iteration_s: float) -> Found:
@@ -72,7 +72,7 @@ def test_bursts_are_two_and_as_long_as_a_round(monkeypatch: pytest.MonkeyPatch) 
     plain = Case.scenario
 
     def noting(
-        self: Case, plan: Plan, seed: int, given: tuple[RandomLoss, ...] = (), **more: object
+        self: Case, plan: GrayPlan, seed: int, given: tuple[RandomLoss, ...] = (), **more: object
     ) -> object:
         faults.extend(given)
         return plain(self, plan, seed, given, **more)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def test_the_same_for_any_number_of_processes() -> None:
 def test_a_run_leaves_table_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
 
-    def made_up(_: object, cases: list[Case], plan: Plan, seeds: range) -> dict[Case, Found]:
+    def made_up(_: object, cases: list[Case], plan: GrayPlan, seeds: range) -> dict[Case, Found]:
         assert plan is QUICK
         return {
             case: found(

@@ -56,14 +56,14 @@ public:
             if (change) change(rank, config);
             world.add_host(config);
         }
-        set_ways(quiet());
+        set_between_all(quiet());
         world.add_group(5, members);
         world.check_invariants_every(16);
     }
-    void set_ways(const LinkSettings& way) {
+    void set_between_all(const LinkSettings& way) {
         for (std::uint32_t from = 0; from < world.hosts(); ++from)
             for (std::uint32_t to = 0; to < world.hosts(); ++to)
-                if (from != to) world.network().set_way(from, to, way);
+                if (from != to) world.network().set_between(from, to, way);
     }
     void set_ports(const LinkSettings& port) {
         for (std::uint32_t host = 0; host < world.hosts(); ++host) {

@@ -280,10 +280,10 @@ void VirtualFabric::set_downlink(std::uint16_t port, const LinkSettings& setting
     impl_->network.set_downlink(impl_->host_of_port(port), settings);
 }
 
-void VirtualFabric::set_way(std::uint16_t from, std::uint16_t to, const LinkSettings& settings) {
+void VirtualFabric::set_between(std::uint16_t from, std::uint16_t to, const LinkSettings& settings) {
     const std::lock_guard lock(impl_->mutex);
     const std::uint32_t source = impl_->host_of_port(from);
-    impl_->network.set_way(source, impl_->host_of_port(to), settings);
+    impl_->network.set_between(source, impl_->host_of_port(to), settings);
 }
 
 void VirtualFabric::set_inbox(std::uint16_t port, Bytes limit) {

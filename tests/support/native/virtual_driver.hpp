@@ -34,7 +34,7 @@ public:
     // What a link does from now on. Hosts are named by port (1 is the first).
     void set_uplink(std::uint16_t port, const LinkSettings& settings);
     void set_downlink(std::uint16_t port, const LinkSettings& settings);
-    void set_way(std::uint16_t from, std::uint16_t to, const LinkSettings& settings);
+    void set_between(std::uint16_t from, std::uint16_t to, const LinkSettings& settings);
     void set_inbox(std::uint16_t port, Bytes limit);
     Time now() const;
     std::uint64_t count(Fate fate) const;

@@ -126,7 +126,7 @@ void VirtualNetwork::set_downlink(std::uint32_t host, const LinkSettings& settin
     set_link(hosts_[host].downlink, settings, std::uint64_t{2} << 32 | host);
 }
 
-void VirtualNetwork::set_way(std::uint32_t from, std::uint32_t to, const LinkSettings& settings) {
+void VirtualNetwork::set_between(std::uint32_t from, std::uint32_t to, const LinkSettings& settings) {
     auto& ways = hosts_[from].ways;
     if (ways.size() <= to) ways.resize(to + std::size_t{1});
     set_link(ways[to], settings, std::uint64_t{3} << 32 | from << 16 | to);

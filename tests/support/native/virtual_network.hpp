@@ -1,7 +1,7 @@
 // An in-memory packet network with virtual time: what tests put under engines, and under runtimes through a driver
 // (virtual_driver.hpp).
 //
-// A packet from host A to host B crosses up to three links: A's uplink, the way between A and B, B's downlink. A
+// A packet from host A to host B crosses up to three links: A's uplink, the link between A and B, B's downlink. A
 // link is one LinkSettings: rate, queue, delay and every fault. What is not set costs nothing.
 //
 // Invariants: what happens, happens in order of time, and at equal times in the order in which it was caused. All
@@ -128,7 +128,7 @@ public:
     // Settings may change at any time; packets that already wait in a link's queue stay there.
     void set_uplink(std::uint32_t host, const LinkSettings& settings);
     void set_downlink(std::uint32_t host, const LinkSettings& settings);
-    void set_way(std::uint32_t from, std::uint32_t to, const LinkSettings& settings);
+    void set_between(std::uint32_t from, std::uint32_t to, const LinkSettings& settings);
     // Bytes that may wait for a host to read them, like a socket's buffer; 0 (the default): no limit.
     void set_inbox(std::uint32_t host, Bytes limit);
 
@@ -166,7 +166,7 @@ private:
         std::uint32_t next = none;
         std::uint16_t path = 0;
         std::uint8_t tos = 0;
-        std::uint8_t hop = 0;  // 0 uplink, 1 way, 2 downlink, 3 inbox
+        std::uint8_t hop = 0;  // 0 uplink, 1 between, 2 downlink, 3 inbox
         bool is_virtual = false;
         bool in_run = false;  // in a super-packet with others
     };

@@ -30,7 +30,7 @@ from dlcp.switch.resolved import NEVER_BYTES
 pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.groups import renumbered
-from dlcp.switch.deploy.update import Kind, Update, described, difference
+from dlcp.switch.deploy.update import Update, UpdateKind, described, difference
 
 SMALL = SwitchTarget("s1", "h:1", {"a": 1, "b": 2, "c": 3})
 
@@ -65,8 +65,10 @@ def limits_in(held: dict[object, Entry]) -> list[int]:
 
 def apply(held: dict[object, Entry], update: Update) -> None:
     """One write, as a strict switch takes it."""
-    assert (update.entry.identity in held) == (update.kind is not Kind.insert) or update.kind is Kind.modify
-    if update.kind is Kind.delete:
+    assert (update.entry.identity in held) == (
+        update.kind is not UpdateKind.insert
+    ) or update.kind is UpdateKind.modify
+    if update.kind is UpdateKind.delete:
         del held[update.entry.identity]
     else:
         held[update.entry.identity] = update.entry
@@ -83,7 +85,7 @@ def test_between_any_two_writes_no_packet_is_dropped_before_a_less_important_one
     assert set(held.values()) == set(new)
 
 
-def with_ways(ports: tuple[str, ...], choice: str = "path_id") -> list[Entry]:
+def with_next_hops(ports: tuple[str, ...], choice: str = "path_id") -> list[Entry]:
     """Entries of a switch with a group of these ports, routed and bridged to."""
     target = SwitchTarget(
         "s",
@@ -100,12 +102,12 @@ def with_ways(ports: tuple[str, ...], choice: str = "path_id") -> list[Entry]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ([], with_ways(("a", "b"))),
-        (with_ways(("a", "b")), []),
-        (with_ways(("a", "b")), with_ways(("c", "d", "e", "f"))),
-        (with_ways(("c", "d", "e", "f")), with_ways(("a",))),
-        (with_ways(("a", "b")), with_ways(("b", "c"), "adaptive")),
-        (with_ways(("a", "b", "c"), "adaptive"), with_ways(("b",))),
+        ([], with_next_hops(("a", "b"))),
+        (with_next_hops(("a", "b")), []),
+        (with_next_hops(("a", "b")), with_next_hops(("c", "d", "e", "f"))),
+        (with_next_hops(("c", "d", "e", "f")), with_next_hops(("a",))),
+        (with_next_hops(("a", "b")), with_next_hops(("b", "c"), "adaptive")),
+        (with_next_hops(("a", "b", "c"), "adaptive"), with_next_hops(("b",))),
     ],
 )
 def test_between_any_two_writes_nothing_refers_to_what_is_not_there(
@@ -151,7 +153,7 @@ def dangling(held: dict[object, Entry]) -> list[str]:
     return missing
 
 
-def ways_of(entries: Iterable[Entry]) -> dict[object, frozenset[tuple[object, ...]]]:
+def next_hops_of(entries: Iterable[Entry]) -> dict[object, frozenset[tuple[object, ...]]]:
     """Who leads to a group (an address, a prefix) → the ways of that group."""
     rows = [e for e in entries if isinstance(e, TableEntry)]
     ways: dict[object, set[tuple[object, ...]]] = {}
@@ -193,12 +195,12 @@ def test_between_any_two_writes_traffic_takes_its_old_ways_or_its_new_ones(seed:
     for _ in range(5):
         fresh = desired_entries(Policy(path_choice=draw.choice(["path_id", "adaptive"])), target()).entries
         new = renumbered(held.values(), fresh)
-        before, after = ways_of(held.values()), ways_of(new)
-        assert after == ways_of(fresh), f"seed {seed}: other numbers, other ways"
+        before, after = next_hops_of(held.values()), next_hops_of(new)
+        assert after == next_hops_of(fresh), f"seed {seed}: other numbers, other ways"
         for update in difference(held.values(), new):
             apply(held, update)
             assert list(dangling(held)) == [], f"seed {seed}: after {update}"
-            for who, ways in ways_of(held.values()).items():
+            for who, ways in next_hops_of(held.values()).items():
                 assert ways in (before.get(who), after.get(who)), f"seed {seed}: {who} after {update}"
         assert renumbered(held.values(), fresh) == new, f"seed {seed}: the second time another number"
 
@@ -210,20 +212,22 @@ def grouped(**groups: tuple[str, ...]) -> tuple[Entry, ...]:
 
 def test_groups_keep_their_numbers_when_others_come_and_go() -> None:
     changes = difference(grouped(b=("b",)), renumbered(grouped(b=("b",)), grouped(a=("a",), b=("b",))))
-    assert all("group 1" not in described(update.entry) for update in changes if update.kind is Kind.modify)
+    assert all(
+        "group 1" not in described(update.entry) for update in changes if update.kind is UpdateKind.modify
+    )
     # A switch that got its groups in another order holds what is wanted.
     held, new = grouped(a=("a",), b=("b",)), grouped(b=("b",), a=("a",))
     assert difference(held, renumbered(held, new)) == []
 
 
 def test_with_all_numbers_in_use_one_is_taken_over() -> None:
-    def way(number: int, port: int) -> TableEntry:
+    def member_of(number: int, port: int) -> TableEntry:
         return TableEntry(
             "member", (("group", Exact(number)), ("index", Exact(0))), "member_port", (("port", port),)
         )
 
-    (new,) = renumbered([way(n, n) for n in range(1, 256)], [way(1, 500)])
-    assert new == way(1, 500)
+    (new,) = renumbered([member_of(n, n) for n in range(1, 256)], [member_of(1, 500)])
+    assert new == member_of(1, 500)
 
 
 def test_nothing_is_forwarded_before_decisions_are_in() -> None:
@@ -258,5 +262,5 @@ def test_marks_never_match_twice_while_they_change() -> None:
 
 
 def test_no_difference_is_no_write() -> None:
-    entries = with_ways(("a", "b"))
+    entries = with_next_hops(("a", "b"))
     assert difference(entries, reversed(entries)) == []

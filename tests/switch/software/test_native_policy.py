@@ -11,7 +11,7 @@ import pytest
 from dlcp.arguments import Parser
 from dlcp.errors import ArgumentError
 from dlcp.switch.policy import Policy, PolicyError, Port, Thresholds, TrafficClass
-from dlcp.switch.software import Options, SoftwareSwitch, SwitchError, connect, start
+from dlcp.switch.software import SoftwareSwitch, SwitchError, SwitchOptions, connect, start
 from dlcp.switch.software.command import add_parser
 from dlcp.switch.software.errors import PortNameError
 from dlcp.switch.software.native_policy import (
@@ -72,11 +72,11 @@ def test_mac_addresses_are_read_as_written() -> None:
 
 def test_options_out_of_range_are_refused_by_name() -> None:
     for options, name in (
-        (Options(rate_bps=-1), "rate_bps"),
-        (Options(salt=2**32), "salt"),
-        (Options(frames=0), "frames"),
-        (Options(ring_frames=1), "ring_frames"),
-        (Options(ageing_s=0), "ageing_s"),
+        (SwitchOptions(rate_bps=-1), "rate_bps"),
+        (SwitchOptions(salt=2**32), "salt"),
+        (SwitchOptions(frames=0), "frames"),
+        (SwitchOptions(ring_frames=1), "ring_frames"),
+        (SwitchOptions(ageing_s=0), "ageing_s"),
     ):
         with pytest.raises(ArgumentError, match=f"{name} is "):
             SoftwareSwitch(Policy(), ["lo"], options)

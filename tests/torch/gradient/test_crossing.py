@@ -128,7 +128,7 @@ def differences(case: str, dtype: torch.dtype, scatter: bool, device: str) -> It
         yield "nothing is kept"
 
 
-def both_ways(device: str) -> None:
+def on_host_and_device(device: str) -> None:
     found = []
     for case in CASES:
         for dtype in DTYPES:
@@ -140,7 +140,7 @@ def both_ways(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_device_gives_the_bits_of_the_host(device: str) -> None:
-    ranks.run(both_ways, 3, device=device, environment=WHOLE)
+    ranks.run(on_host_and_device, 3, device=device, environment=WHOLE)
 
 
 def scattered_to_exact_parts(device: str) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from dlcp import _native as native
 from dlcp.torch.gradient import importance as module
 from dlcp.torch.gradient.importance import Marker
-from dlcp.torch.gradient.importance_plan import Plan
+from dlcp.torch.gradient.importance_plan import ImportancePlan
 from dlcp.torch.gradient.importance_scan import (
     CODES,
     FLOATS,
@@ -101,7 +101,7 @@ def test_both_passes_find_the_same(exact: bool) -> None:
         critical = frozenset(name for name in layout.names() if rng.random() < 0.2)
         numbers = np.zeros(len(layout.segments), np.int64)
         skip = rng.choice([None, rng.randrange(len(parts))])
-        plan = Plan(layout, numbers, critical, parts, blocks, skip, buffer.element_size())
+        plan = ImportancePlan(layout, numbers, critical, parts, blocks, skip, buffer.element_size())
         inverse = np.array([2.0 ** rng.randrange(-9, 9) for _ in layout.segments])
         threshold = rng.choice([CODES, 0, 128, rng.randrange(256)])
         one = scan_by_processor(buffer, plan, inverse, threshold, False)
@@ -406,13 +406,13 @@ def test_no_elements() -> None:
 
 def test_plans_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    plan = module.Plan
+    plan = module.ImportancePlan
 
-    def counted(*arguments: Any) -> Plan:
+    def counted(*arguments: Any) -> ImportancePlan:
         made.append(1)
         return plan(*arguments)
 
-    monkeypatch.setattr(module, "Plan", counted)
+    monkeypatch.setattr(module, "ImportancePlan", counted)
     monkeypatch.setattr(module, "_PLANS_MAX", 3)
     mark = marker()
     layouts = [Layout.of([("a", count)]) for count in (16, 32, 48, 64)]

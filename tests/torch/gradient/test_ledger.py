@@ -17,7 +17,7 @@ from dlcp.torch.gradient.ledger import Ledger, Traffic
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import ResidualReport
 from dlcp.torch.gradient.residual_rule import ResidualRule
-from dlcp.transport.bounded import Abandoned, Outcome
+from dlcp.transport.bounded import Abandoned, CollectiveOutcome
 from dlcp.transport.job import Job
 from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES
 from dlcp.transport.prometheus import render
@@ -30,8 +30,10 @@ def _abandoned(peer: int, nbytes: int) -> Abandoned:
     return Abandoned(peer, 0, 10 * BLOCK_BYTES, BLOCK_BYTES, nbytes, np.ones(1, np.uint64))
 
 
-def _outcome(sent: int = 0, received: int = 0, again: int = 0, gone: int = 0, missing: int = 0) -> Outcome:
-    return Outcome(
+def _outcome(
+    sent: int = 0, received: int = 0, again: int = 0, gone: int = 0, missing: int = 0
+) -> CollectiveOutcome:
+    return CollectiveOutcome(
         sent=(_abandoned(1, gone),) if gone else (),
         missing=(_abandoned(2, missing),) if missing else (),
         sent_bytes=sent,

@@ -212,7 +212,7 @@ def marked_layered_and_sharded(recipe: str) -> None:
     assert losses[-1] < losses[0]
 
 
-def every_way_in() -> None:
+def every_door() -> None:
     for recipe in ("mstopk", "redsync", "gradientflow"):
         try:
             marked_layered_and_sharded(recipe)
@@ -222,7 +222,7 @@ def every_way_in() -> None:
 
 
 def test_the_other_ways_in_are_the_same_pipelines() -> None:
-    ranks.run(every_way_in, 2, environment=WHOLE)
+    ranks.run(every_door, 2, environment=WHOLE)
 
 
 # --- frames and densities ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from dlcp import errors
-from dlcp.transport.bounded import CRITICAL, Abandoned, LossRules, Outcome
+from dlcp.transport.bounded import CRITICAL, Abandoned, CollectiveOutcome, LossRules
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from tests.support.ranks import World
 
@@ -60,7 +60,7 @@ def lossy() -> Any:
 
 def exchange(
     world: World, size: int, seed: int, *, scatter: bool = False, rescale: bool = False
-) -> tuple[list[Values], list[Values], list[Outcome], list[list[Any]], DataType, float]:
+) -> tuple[list[Values], list[Values], list[CollectiveOutcome], list[list[Any]], DataType, float]:
     draw = random.Random(seed)
     dtype = DataType.f32 if rescale else draw.choice(list(TYPES))
     count = draw.choice([1, 63, 5000, 65537, 400_000])
@@ -69,7 +69,7 @@ def exchange(
     ratio = draw.choice([0.0, 0.01, 0.1, 0.6])
     inputs = [contribution(rank, count, dtype, seed) for rank in range(size)]
 
-    def run(group: Communicator) -> tuple[Values, Outcome, list[Any]]:
+    def run(group: Communicator) -> tuple[Values, CollectiveOutcome, list[Any]]:
         source = inputs[group.rank].copy()
         nbytes = source.nbytes
         step = nbytes // size
@@ -92,7 +92,9 @@ def exchange(
     return inputs, outputs, outcomes, marks, dtype, ratio
 
 
-def judge(size: int, outcomes: list[Outcome], marks: list[list[Any]], ratio: float, seed: int) -> int:
+def judge(
+    size: int, outcomes: list[CollectiveOutcome], marks: list[list[Any]], ratio: float, seed: int
+) -> int:
     """Both ends say the same, within budget, and no critical block was abandoned; returns how many were."""
     lost = 0
     for rank, outcome in enumerate(outcomes):
@@ -113,7 +115,7 @@ def judge(size: int, outcomes: list[Outcome], marks: list[list[Any]], ratio: flo
     return lost
 
 
-def kept(inputs: list[Values], outcomes: list[Outcome]) -> Values:
+def kept(inputs: list[Values], outcomes: list[CollectiveOutcome]) -> Values:
     """What senders still hold, summed over ranks."""
     total = np.zeros_like(inputs[0])
     for values, outcome in zip(inputs, outcomes, strict=True):
@@ -195,7 +197,7 @@ def test_group_of_one_copies(world: Of) -> None:
     )
     work.wait()
     assert (output == source).all()
-    assert work.outcome == Outcome((), (), 0, 0, 0)
+    assert work.outcome == CollectiveOutcome((), (), 0, 0, 0)
 
 
 @pytest.mark.parametrize(

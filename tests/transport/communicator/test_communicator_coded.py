@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from dlcp import _native, errors
-from dlcp.transport.bounded import LossRules, Outcome
+from dlcp.transport.bounded import CollectiveOutcome, LossRules
 from dlcp.transport.coded import CODECS, GROUP_VALUES, CodedRules, group_parts
 from dlcp.transport.communicator import Communicator, Reduction, Span
 from tests.support.ranks import World
@@ -58,7 +58,7 @@ def parts_of(memory: Bytes, size: int, codec: str) -> list[Span]:
     ]
 
 
-def lost_values(outcome: Outcome, codes: Bytes, codec: str) -> Floats:
+def lost_values(outcome: CollectiveOutcome, codes: Bytes, codec: str) -> Floats:
     """What was abandoned of this rank's contribution."""
     values, unit = decoded(codes, codec), CODECS[codec].group_bytes
     lost = np.zeros_like(values)

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp import _native
-from dlcp.transport.hub.announcement import NBYTES, Announcement, Kind
+from dlcp.transport.hub.announcement import NBYTES, Announcement, AnnouncementKind
 from dlcp.transport.hub.coded import CodedTerms
-from dlcp.transport.hub.rule import Rule
+from dlcp.transport.hub.rule import OptimizerRule
 
 NUMBERS = st.integers(0, 2**31 - 1)
 FLOATS = st.floats(allow_nan=False)
-RULES = st.builds(Rule, st.integers(1, 255), st.integers(0, 255), st.tuples(*[FLOATS] * 5))
+RULES = st.builds(OptimizerRule, st.integers(1, 255), st.integers(0, 255), st.tuples(*[FLOATS] * 5))
 COUNTS = (
     *(st.integers(0, 2**63), st.integers(1, 2**63), st.integers(0, 2**28 - 1)),
     *(st.integers(0, 2**20), st.integers(0, 6)),
@@ -23,7 +23,7 @@ PLAIN = st.builds(
     Announcement,
     *COUNTS,
     *ARITHMETIC,
-    st.just(Kind.ALL_REDUCE),
+    st.just(AnnouncementKind.ALL_REDUCE),
     st.just(0),
     st.just(0),
     st.none(),
@@ -35,7 +35,7 @@ WITH_RULE = st.builds(
     Announcement,
     *COUNTS,
     *ARITHMETIC,
-    st.sampled_from([Kind.LOAD, Kind.STEP]),
+    st.sampled_from([AnnouncementKind.LOAD, AnnouncementKind.STEP]),
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**63),
     RULES,
@@ -48,7 +48,7 @@ TERMS = st.builds(
     *(st.sampled_from(list(_native.Codec)), NUMBERS, st.integers(0, 2)),
     st.floats(allow_nan=False, width=32),
 )
-CODED = st.builds(lambda said, terms: said._replace(kind=Kind.CODED, coded=terms), PLAIN, TERMS)
+CODED = st.builds(lambda said, terms: said._replace(kind=AnnouncementKind.CODED, coded=terms), PLAIN, TERMS)
 DUE = st.builds(lambda said, due: said._replace(deadline_us=due), PLAIN, st.integers(1, 2**32 - 1))
 FORGET = st.builds(Announcement.to_forget, st.integers(1, 2**31 - 1))
 
@@ -94,18 +94,22 @@ def test_nothing_else_has_a_deadline(said: Announcement) -> None:
 
 
 def test_a_step_without_a_rule_is_refused() -> None:
-    said = Announcement(1, 4, 0, 0, 0, _native.DataType.f32, _native.ReduceOp.sum, Kind.STEP)
+    said = Announcement(1, 4, 0, 0, 0, _native.DataType.f32, _native.ReduceOp.sum, AnnouncementKind.STEP)
     with pytest.raises(ValueError, match="STEP without a rule"):
         Announcement.read(said.pack())
 
 
-@pytest.mark.parametrize("rule", [Rule.sgd(0.1, momentum=0.9, nesterov=True), Rule.adam(0.1, amsgrad=True)])
-def test_rules_are_native_ones(rule: Rule) -> None:
+@pytest.mark.parametrize(
+    "rule", [OptimizerRule.sgd(0.1, momentum=0.9, nesterov=True), OptimizerRule.adam(0.1, amsgrad=True)]
+)
+def test_rules_are_native_ones(rule: OptimizerRule) -> None:
     rule.native()
     assert rule.states == (1 if rule.optimizer == 1 else 3)
 
 
-@pytest.mark.parametrize("rule", [Rule(9, 0, (0.0,) * 5), Rule.sgd(-1.0), Rule.adam(0.1, beta1=1.0)])
-def test_impossible_rules_are_refused(rule: Rule) -> None:
+@pytest.mark.parametrize(
+    "rule", [OptimizerRule(9, 0, (0.0,) * 5), OptimizerRule.sgd(-1.0), OptimizerRule.adam(0.1, beta1=1.0)]
+)
+def test_impossible_rules_are_refused(rule: OptimizerRule) -> None:
     with pytest.raises(ValueError, match="unknown|accepted"):
         rule.native()

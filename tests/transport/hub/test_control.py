@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcp.transport.hub.control import FRAME_BYTES_MAX, Control, ControlError
+from dlcp.transport.hub.control import FRAME_BYTES_MAX, ControlError, HubControl
 
 KEY = bytes(range(32))
 
@@ -28,7 +28,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 def served(
     far: socket.socket,
-    work: Callable[[Control], object] = lambda control: None,
+    work: Callable[[HubControl], object] = lambda control: None,
     timeout_s: float = 20,
 ) -> tuple[Any, list[Any]]:
     """A hub's end on a thread of its own, and what came of it: the job's name, or the error."""
@@ -36,7 +36,7 @@ def served(
 
     def serve() -> None:
         try:
-            control, name = Control.accept(far, {"job": KEY}.get, timeout_s)
+            control, name = HubControl.accept(far, {"job": KEY}.get, timeout_s)
             found.append(name)
             work(control)
         except (ControlError, OSError) as error:
@@ -52,12 +52,12 @@ def served(
 def test_texts_pass_both_ways_and_end() -> None:
     near, far = pair()
 
-    def answer(control: Control) -> None:
+    def answer(control: HubControl) -> None:
         while (said := control.receive()) is not None:
             control.send({"twice": 2 * said["number"]})
 
     thread, found = served(far, answer)
-    control = Control.connect(near, KEY, "job")
+    control = HubControl.connect(near, KEY, "job")
     assert [control.ask({"number": number})["twice"] for number in range(3)] == [0, 2, 4]
     control.close()
     thread.join()
@@ -69,12 +69,12 @@ def test_what_is_not_the_ranks_own_is_refused(change: str) -> None:
     """Another key; one bit of the text; a text that was there before."""
     near, far = pair()
 
-    def answer(control: Control) -> None:
+    def answer(control: HubControl) -> None:
         control.receive()
         control.receive()
 
     thread, found = served(far, answer)
-    control = Control.connect(near, bytes(32) if change == "key" else KEY, "job")
+    control = HubControl.connect(near, bytes(32) if change == "key" else KEY, "job")
     sent: list[bytes] = []
 
     class Tap:
@@ -98,12 +98,12 @@ def test_a_hub_with_another_key_is_found_out() -> None:
     """A stranger in the hub's place answers, and is not believed."""
     near, far = pair()
 
-    def answer(control: Control) -> None:
+    def answer(control: HubControl) -> None:
         control._key = bytes(32)
         control.send({"cores": []})
 
     thread, _ = served(far, answer)
-    control = Control.connect(near, KEY, "job")
+    control = HubControl.connect(near, KEY, "job")
     with pytest.raises(ControlError, match="the keys differ"):
         control.receive()
     thread.join()
@@ -134,8 +134,8 @@ def test_a_strangers_long_text_is_refused_unread(length: int) -> None:
 
 def test_a_first_request_is_short_until_the_rank_has_proved_anything() -> None:
     near, far = pair()
-    thread, found = served(far, Control.receive)
-    Control.connect(near, KEY, "job")
+    thread, found = served(far, HubControl.receive)
+    HubControl.connect(near, KEY, "job")
     near.sendall(struct.pack(">I", FRAME_BYTES_MAX))
     thread.join()
     near.close()
@@ -154,7 +154,7 @@ def test_a_stranger_has_one_time_for_all_that_it_says() -> None:
 def test_a_long_text_is_not_sent() -> None:
     near, far = pair()
     thread, _ = served(far, lambda control: None)
-    control = Control.connect(near, KEY, "job")
+    control = HubControl.connect(near, KEY, "job")
     with pytest.raises(ControlError, match=f"accepted: up to {FRAME_BYTES_MAX}"):
         control.send({"text": "x" * FRAME_BYTES_MAX})
     thread.join()
@@ -165,7 +165,7 @@ def test_a_job_without_a_key_here_is_said() -> None:
     near, far = pair()
     thread, _ = served(far)
     with pytest.raises(ControlError, match="it has no key for a job 'other'"):
-        Control.connect(near, KEY, "other")
+        HubControl.connect(near, KEY, "other")
     thread.join()
     near.close()
 
@@ -175,7 +175,7 @@ def test_a_key_travels_covered_and_each_connection_covers_it_otherwise() -> None
     for _ in range(2):
         near, far = pair()
         thread, _ = served(far)
-        control = Control.connect(near, KEY, "job")
+        control = HubControl.connect(near, KEY, "job")
         covered = control.cover(given)
         assert control.cover(covered) == given
         assert not any(covered[at : at + 4] in given for at in range(28))
