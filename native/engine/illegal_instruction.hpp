@@ -2,7 +2,8 @@
 //
 // A library may take instructions that the processor lacks: libaegis of aeg 0.10.6 takes those of AVX-512 where there is
 // VAES alone. As OpenSSL asks ARM processors (crypto/armcap.c): a signal handler jumps out of the attempt. The handler is the
-// process's for that long, so whatever is tried is short, and owns nothing that a destructor would have to free.
+// process's for that long, so whatever is tried is short, and owns nothing that a destructor would have to free. An illegal
+// instruction of another thread meanwhile ends the process, as it would have.
 #pragma once
 
 #include <csetjmp>
@@ -14,13 +15,20 @@ namespace dlcp {
 template <class Attempt>
 bool runs_here(const Attempt& attempt) {
     static sigjmp_buf behind;
+    static thread_local bool trying = false;
     struct sigaction jump = {};
     struct sigaction before = {};
-    jump.sa_handler = [](int) { siglongjmp(behind, 1); };
+    jump.sa_handler = [](int) {
+        if (trying) siglongjmp(behind, 1);
+        std::signal(SIGILL, SIG_DFL);  // the instruction is met again
+    };
     sigemptyset(&jump.sa_mask);
+    trying = true;
     sigaction(SIGILL, &jump, &before);
-    const bool result = sigsetjmp(behind, 1) == 0 && attempt();
+    volatile bool result = false;
+    if (sigsetjmp(behind, 1) == 0) result = attempt();
     sigaction(SIGILL, &before, nullptr);
+    trying = false;
     return result;
 }
 

@@ -142,8 +142,10 @@ bool gives_the_published_vector(const Functions& functions) {
     return !opens();
 }
 
-bool works(const Functions& functions) {
-    return runs_here([&] { return gives_the_published_vector(functions); });
+// `initialise`: the library's own, which chooses by the processor; nullptr: it was called.
+bool works(const Functions& functions, int (*initialise)()) {
+    return runs_here(
+        [&] { return (initialise == nullptr || initialise() == 0) && gives_the_published_vector(functions); });
 }
 
 // What lend_aegis() was given.
@@ -152,7 +154,7 @@ Functions lent;
 // The functions of a library that is fast and correct here, or all null. Once loaded, the library stays loaded.
 Functions load() {
     if (processor_cost() == 0) return {};
-    if (lent.encrypt != nullptr && works(lent)) return lent;
+    if (lent.encrypt != nullptr && works(lent, nullptr)) return lent;
     for (const char* const name : {"libaegis.so.0", "libaegis.so"}) {
         void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) continue;
@@ -161,7 +163,7 @@ Functions load() {
             .encrypt = reinterpret_cast<Encrypt*>(dlsym(library, "aegis128x2_encrypt_detached")),
             .decrypt = reinterpret_cast<Decrypt*>(dlsym(library, "aegis128x2_decrypt_detached"))};
         if (initialise != nullptr && functions.encrypt != nullptr && functions.decrypt != nullptr &&
-            initialise() == 0 && works(functions))
+            works(functions, initialise))
             return functions;
     }
     return {};

@@ -2,6 +2,10 @@
 #include "engine/illegal_instruction.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
 
 #if defined(__x86_64__)
 
@@ -27,6 +31,22 @@ TEST_CASE("illegal instruction: an attempt that meets one has failed, and the ha
     sigaction(SIGILL, &before, &now);
     const bool is_back = now.sa_handler == SIG_IGN;
     CHECK(is_back);
+}
+
+// In a child, since it ends the process.
+TEST_CASE("illegal instruction: another thread's is not the attempt's") {
+    const pid_t child = fork();
+    if (child == 0) {
+        runs_here([] {
+            std::thread([] { __asm__ volatile("ud2"); }).join();
+            return true;
+        });
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGILL);
 }
 
 }  // namespace dlcp
