@@ -138,10 +138,10 @@ def exchanges(variant: ExchangeVariant, iterations: int) -> Exchanges:
     import torch.distributed as dist
 
     import dlcp.torch
-    from dlcp.torch.gradient import crossing
+    from dlcp.torch.gradient.buffer import crossing
+    from dlcp.torch.gradient.buffer.pipeline import BufferCall
     from dlcp.torch.gradient.exchange import exchange_of
     from dlcp.torch.gradient.layout import Layout
-    from dlcp.torch.gradient.pipeline import BufferCall
 
     crossing._forced = variant.on_device
     numel = NBYTES // 4

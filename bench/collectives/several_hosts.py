@@ -107,9 +107,9 @@ def time_recipe(
     import torch.distributed as dist
 
     import dlcp.torch
+    from dlcp.torch.gradient.buffer.pipeline import BufferCall
     from dlcp.torch.gradient.exchange import exchange_of
     from dlcp.torch.gradient.layout import Layout
-    from dlcp.torch.gradient.pipeline import BufferCall
 
     changes = {} if options["recipe"] == "exact" else {"small_numel": 0}
     exchange = exchange_of(dlcp.torch.GradientState(**options, **changes))

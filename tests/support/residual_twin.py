@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""What a block is worth, for many runs at once: the twin of dlcp.torch.gradient.importance.Marker for the study.
+"""What a block is worth, for many runs at once: the twin of dlcp.torch.gradient.importance.marker.Marker for the study.
 
 The score of a block is the mean of its squares over the running mean square of its parameter, per run and worker; its
 code has four steps per octave, 128 at the parameter's average. The codes are the same as the Marker's (a test compares
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dlcp_sim.cosimulation.models import BLOCK
 
-# As dlcp.torch.gradient.importance has them.
+# As dlcp.torch.gradient.importance.marker has them.
 SMOOTHING = 0.9
 CODE_MAX = 254
 # Of a parameter whose gradient was always 0.

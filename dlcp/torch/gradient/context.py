@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlcp.torch.gradient import scope
+from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import DTYPES, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.pending_buffer import GradientWork, PendingBuffer
-from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.tensors import reduction
 from dlcp.transport.communicator import Reduction

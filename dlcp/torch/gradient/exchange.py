@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from dlcp.torch.backend_name import BACKEND_NAME
+from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
+from dlcp.torch.gradient.buffer.pipeline import BufferCall, GradientBuffer, Range
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pending_buffer import GradientWork, PendingBuffer
-from dlcp.torch.gradient.pipeline import BufferCall, GradientBuffer, Range
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
 from dlcp.transport.communicator import Communicator
 

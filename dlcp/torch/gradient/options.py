@@ -15,9 +15,9 @@ import torch
 from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.fills import FILLS
-from dlcp.torch.gradient.patience import PatienceRule
-from dlcp.torch.gradient.phase import PhaseRule
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.loss.patience import PatienceRule
+from dlcp.torch.gradient.loss.phase import PhaseRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp.torch.selectors import SELECTORS
 from dlcp.transport.coded import codec_traits
 from dlcp.transport.communicator import DEADLINE_S_MAX, DEADLINE_S_MIN
@@ -36,7 +36,7 @@ class GradientOptions:
     """What is done with gradients."""
 
     recipe: str | None = None
-    """What is done with gradients: a name in recipes.RECIPES, where each says which of the other options it reads.
+    """What is done with gradients: a name in recipes/table.py, where each says which of the other options it reads.
     None: "auto", or "dlcp" where an option that "auto" does not read has a value of its own, such as a loss budget.
     "auto": exact or 8 bits, as is quicker in the first steps; "exact"; "low_bit": few bits for every value; "dlcp": the
     least important blocks may be lost; "mstopk", "redsync": only the largest values travel; "gradientflow": only the
@@ -95,7 +95,7 @@ class GradientOptions:
     importance: Literal["rms", "sampled", "uniform"] | Callable[..., object] = "rms"
     """"rms": the RMS of a block over the running RMS of its parameter. "sampled": the same of some of its values, on
     the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
-    alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
+    alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance/marker.py."""
     fill: str = "residual"
     """What replaces an abandoned contribution: a name in fills.FILLS, which says what each one does."""
     residual: ResidualRule = field(default_factory=ResidualRule)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dlcp.torch.gradient import residual_state
-from dlcp.torch.gradient.by_hosts import BY_HOSTS
-from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER
+from dlcp.torch.gradient.recipes.by_hosts import BY_HOSTS
+from dlcp.torch.gradient.residual import saved
+from dlcp.torch.gradient.residual.feedback import FROM_OWNER, FROM_SENDER
 
 
 def reshard(
@@ -24,7 +24,7 @@ def reshard(
 ) -> list[dict[str, Any]]:
     """What GradientState.state_dict() of `size` ranks would say, made of what len(states) ranks said, in rank order.
 
-    `average`, `rename`: see residual_state.reshard: gradients are averaged over the ranks, and kept values are scaled
+    `average`, `rename`: see saved.reshard: gradients are averaged over the ranks, and kept values are scaled
     for the new number; a parameter's new name, None: it is gone. Raises ValueError: states of several steps or recipes,
     or none; another number of states by hosts, of which each is of a shard.
     """
@@ -66,7 +66,7 @@ def _reshard_bounded(
 ) -> list[dict[str, Any]]:
     kept = [state["residual"] for state in states if state["residual"] is not None]
     residuals: Sequence[Any] = (
-        residual_state.reshard(kept, size, average=average, rename=rename) if kept else [None] * size
+        saved.reshard(kept, size, average=average, rename=rename) if kept else [None] * size
     )
     made = []
     for rank, residual in enumerate(residuals):
@@ -87,7 +87,7 @@ def _reshard_coded(
 
     def of(side: str) -> list[dict[str, Any]]:
         kept = [state["residual"][side] for state in states]
-        return residual_state.reshard(kept, size, average=average, rename=rename)
+        return saved.reshard(kept, size, average=average, rename=rename)
 
     made = []
     for rank, (sender, owner) in enumerate(zip(of(FROM_SENDER), of(FROM_OWNER), strict=True)):
@@ -102,7 +102,7 @@ def _reshard_sparse(
 ) -> list[dict[str, Any]]:
     """Only senders kept something; velocities are part of it."""
     sides = {
-        side: residual_state.reshard(
+        side: saved.reshard(
             [state["residual"][side] for state in states], size, average=average, rename=rename
         )
         for side in states[0]["residual"]

@@ -27,24 +27,24 @@ from torch import nn
 
 from dlcp import checks
 from dlcp.errors import ArgumentError
-from dlcp.torch.gradient import replicas
-from dlcp.torch.gradient.auto import AutoPipeline
-from dlcp.torch.gradient.buffers import BufferPool
-from dlcp.torch.gradient.forward_order import ForwardOrder
-from dlcp.torch.gradient.layout_rules import LayoutRules
-from dlcp.torch.gradient.ledger import Ledger
-from dlcp.torch.gradient.names import ParameterNames
+from dlcp.torch.gradient.buffer import replicas
+from dlcp.torch.gradient.buffer.ledger import Ledger
+from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.buffer.pool import BufferPool
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.pipeline import GradientBuffer, Pipeline
-from dlcp.torch.gradient.recipes import RECIPES, checked
+from dlcp.torch.gradient.recipes.auto import AutoPipeline
+from dlcp.torch.gradient.recipes.table import RECIPES, checked
+from dlcp.torch.gradient.rules.forward_order import ForwardOrder
+from dlcp.torch.gradient.rules.layout_rules import LayoutRules
+from dlcp.torch.gradient.rules.names import ParameterNames
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
 from dlcp.torch.gradient.watched import WatchedGradients
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.feedback import FeedbackMemory
-    from dlcp.torch.gradient.pending_buffer import PreparedBuffer
-    from dlcp.torch.gradient.residual import ResidualMemory
+    from dlcp.torch.gradient.buffer.pending_buffer import PreparedBuffer
+    from dlcp.torch.gradient.residual.feedback import FeedbackMemory
+    from dlcp.torch.gradient.residual.memory import ResidualMemory
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.pending_buffer import PendingBuffer
+    from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import GradBucket
 from dlcp.torch.gradient.layout import Layout
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.names import ParameterNames
+    from dlcp.torch.gradient.rules.names import ParameterNames
 
 
 class WatchedGradients:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dlcp import checks
-from dlcp.torch.gradient.names import inner
+from dlcp.torch.gradient.rules.names import inner
 from dlcp.torch.gradient.state import GradientState
 from dlcp.transport.schedule import algorithms
 

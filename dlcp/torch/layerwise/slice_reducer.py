@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
 from dlcp.transport.layer_order import Slice
 from dlcp.transport.work import ManyWorks
 
 if TYPE_CHECKING:
+    from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer
     from dlcp.torch.gradient.exchange import GradientExchange
-    from dlcp.torch.gradient.pending_buffer import PendingBuffer
     from dlcp.torch.layerwise.bucket import Bucket
 
 

@@ -8,11 +8,11 @@ import torch
 
 from dlcp.study.training.fills import Filling, hadamard_
 from dlcp.study.training.importance import Importance
-from dlcp.torch.gradient.importance import Marker
+from dlcp.torch.gradient.importance.marker import Marker
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.residual import ResidualMemory
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.memory import ResidualMemory
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp_sim.cosimulation.models import BLOCK
 from dlcp_sim.cosimulation.tasks import WORKERS
 

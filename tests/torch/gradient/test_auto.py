@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 import dlcp.torch
-from dlcp.torch.gradient.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
+from dlcp.torch.gradient.recipes.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, net

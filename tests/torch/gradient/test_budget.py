@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dlcp.torch.gradient.budget import StepBudget
+from dlcp.torch.gradient.loss.budget import StepBudget
 
 CASES = 300
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dlcp.torch.gradient.buffers import BufferPool
+from dlcp.torch.gradient.buffer.pool import BufferPool
 
 CPU = torch.device("cpu")
 

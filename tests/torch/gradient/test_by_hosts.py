@@ -14,11 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 import dlcp.torch
-from dlcp.torch.gradient.by_hosts import SHARD_NUMEL_MIN
-from dlcp.torch.gradient.density import count_of
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pipeline import BufferCall
+from dlcp.torch.gradient.recipes.by_hosts import SHARD_NUMEL_MIN
+from dlcp.torch.gradient.sparse.density import count_of
 from dlcp.torch.selectors import Largest
 from tests.support.hosts import on_hosts
 from tests.torch import ranks

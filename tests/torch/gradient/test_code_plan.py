@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from dlcp.torch import codec
-from dlcp.torch.gradient.code_importance import critical_bytes_of, importance_by_scales
-from dlcp.torch.gradient.code_plan import plan_of
+from dlcp.torch.gradient.coding.plan import plan_of
+from dlcp.torch.gradient.importance.by_scales import critical_bytes_of, importance_by_scales
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.coded import GROUP_VALUES

@@ -17,12 +17,12 @@ import torch.distributed as dist
 from torch import nn
 
 import dlcp.torch
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.pipeline import BufferCall
-from dlcp.torch.gradient.recipes import RECIPES
+from dlcp.torch.gradient.recipes.table import RECIPES
 from dlcp.torch.gradient.reshard import reshard
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp.transport.coded import group_parts
 from tests.support.hosts import on_hosts
 from tests.torch import ranks

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, OPEN, WHOLE, gradient, kept, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, flat, net

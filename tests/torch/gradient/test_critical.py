@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlcp.torch.gradient.critical import critical_names
-from dlcp.torch.gradient.forward_order import ForwardOrder
-from dlcp.torch.gradient.names import ParameterNames, inner
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.rules.critical import critical_names
+from dlcp.torch.gradient.rules.forward_order import ForwardOrder
+from dlcp.torch.gradient.rules.names import ParameterNames, inner
 
 
 def model() -> nn.Sequential:

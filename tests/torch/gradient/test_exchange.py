@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.pipeline import BufferCall
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from tests.torch import ranks
 
 # Small packets, so that there are many to lose.
@@ -69,7 +69,7 @@ def layout_of(numel: int) -> Layout:
 
 def mass(numel: int, average: bool, scatter: bool, dtype: torch.dtype = torch.float32) -> int:
     """Inputs = applied + kept, per element; how many bytes were abandoned in all."""
-    from dlcp.torch.gradient.pending_buffer import GradientWork
+    from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
     from dlcp.torch.gradient.state import GradientState
 
     size = dist.get_world_size()
@@ -304,8 +304,8 @@ def test_residuals_survive_in_the_state() -> None:
 
 
 def replicas_differ() -> str:
-    from dlcp.torch.gradient import replicas
-    from dlcp.torch.gradient.replicas import ReplicaError
+    from dlcp.torch.gradient.buffer import replicas
+    from dlcp.torch.gradient.buffer.replicas import ReplicaError
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(verify=True, **OPEN)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dlcp.torch.gradient.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory
 from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.residual.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory
 
 WHOLE = Layout.of([("a", 60), ("b", 40)])
 

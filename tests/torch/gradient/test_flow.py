@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import dlcp.torch
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
-from dlcp.torch.gradient.flow_chunks import ChunkAgreement, ChunkTable
+from dlcp.torch.gradient.flow.chunks import ChunkAgreement, ChunkTable
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.pipeline import BufferCall
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import WHOLE, same_on_all_ranks
 from tests.torch.gradient.test_hook import batches, flat, net

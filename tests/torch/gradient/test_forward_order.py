@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dlcp.torch.gradient.forward_order import ForwardOrder
+from dlcp.torch.gradient.rules.forward_order import ForwardOrder
 
 
 class Crooked(nn.Module):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net
@@ -24,7 +24,7 @@ from tests.torch.gradient.test_low_bit import kept
 @pytest.mark.parametrize("seed", range(20))
 def test_the_layout_is_that_of_chunk_cat(seed: int) -> None:
     """Against torch's own operation, on numbers that say where they are from."""
-    from dlcp.torch.gradient.fsdp_layout import chunked
+    from dlcp.torch.gradient.fsdp.layout import chunked
 
     draw = random.Random(seed)
     size = draw.choice([1, 2, 3, 4, 7])
@@ -48,7 +48,7 @@ def test_the_layout_is_that_of_chunk_cat(seed: int) -> None:
 
 
 def test_a_parameter_sharded_elsewhere_has_whole_pieces() -> None:
-    from dlcp.torch.gradient.fsdp_layout import chunked
+    from dlcp.torch.gradient.fsdp.layout import chunked
 
     layout = chunked([("weight", (3, 8), 1)], 4)
     assert [(each.offset, each.begin, each.count) for each in layout.segments] == [

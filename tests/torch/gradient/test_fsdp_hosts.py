@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import dlcp.torch
-from dlcp.torch.gradient.density import count_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.recipes import RECIPES
+from dlcp.torch.gradient.recipes.table import RECIPES
+from dlcp.torch.gradient.sparse.density import count_of
 from dlcp.torch.selectors import Largest
 from tests.support.hosts import on_hosts
 from tests.torch import ranks

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dlcp import _native as native
-from dlcp.torch.gradient.hadamard import Hadamard, _by_torch, _splitmix64
+from dlcp.torch.gradient.fills.hadamard_transform import Hadamard, _by_torch, _splitmix64
 
 
 def values(numel: int, seed: int) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 import dlcp.torch
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pipeline import BufferCall
 from tests.torch import ranks
 from tests.torch.gradient.test_low_bit import whole_numbers
 from tests.torch.hub import MIB, environment_of_hub

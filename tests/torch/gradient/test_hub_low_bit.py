@@ -15,10 +15,10 @@ import torch.distributed as dist
 
 import dlcp.torch
 from dlcp.torch import codec
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.coding.hub_memory import HubMemory
 from dlcp.torch.gradient.exchange import exchange_of
-from dlcp.torch.gradient.hub_memory import HubMemory
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.transport.coded import GROUP_VALUES
 from dlcp.transport.communicator import Communicator
 from tests.hub.test_coded import coded, core_groups, summed

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp import _native as native
-from dlcp.torch.gradient import importance as module
-from dlcp.torch.gradient.importance import Marker
-from dlcp.torch.gradient.importance_plan import ImportancePlan
-from dlcp.torch.gradient.importance_scan import (
+from dlcp.torch.gradient.importance import marker as module
+from dlcp.torch.gradient.importance.marker import Marker
+from dlcp.torch.gradient.importance.plan import ImportancePlan
+from dlcp.torch.gradient.importance.scan import (
     CODES,
     FLOATS,
     ScanFunction,

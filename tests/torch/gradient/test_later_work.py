@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlcp.errors import CollectiveTimeoutError
-from dlcp.torch.gradient.later_work import LaterWork
+from dlcp.torch.gradient.buffer.later_work import LaterWork
 
 
 class Fake:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from dlcp.torch.gradient.buffer.ledger import Ledger, Traffic
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.ledger import Ledger, Traffic
-from dlcp.torch.gradient.residual import ResidualMemory
-from dlcp.torch.gradient.residual_report import ResidualReport
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.memory import ResidualMemory
+from dlcp.torch.gradient.residual.report import ResidualReport
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp.transport.bounded import Abandoned, CollectiveOutcome
 from dlcp.transport.job import Job
 from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES

@@ -11,9 +11,9 @@ from torch import nn
 
 import dlcp.torch
 from dlcp.torch import codec
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pipeline import BufferCall
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, layout_of, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, flat, net

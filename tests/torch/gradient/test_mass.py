@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.residual import ResidualMemory
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.memory import ResidualMemory
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from tests.support.residual_twin import Twin
 
 Array = NDArray[np.float64]

@@ -21,8 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import dlcp.torch
-from dlcp.torch.gradient.auto import AutoPipeline
 from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.recipes.auto import AutoPipeline
 from tests.support.hosts import on_hosts
 from tests.torch import ranks
 from tests.torch.gradient.test_conformance import OPTIONS, Scale, kept

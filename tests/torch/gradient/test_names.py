@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlcp.torch.gradient.names import ParameterNames
+from dlcp.torch.gradient.rules.names import ParameterNames
 
 
 class Compiled(nn.Module):

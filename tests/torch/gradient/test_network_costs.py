@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlcp.torch.gradient.network_costs import dense_is_cheaper
+from dlcp.torch.gradient.sparse.network_costs import dense_is_cheaper
 
 NUMEL = 1_000_000
 CHOICE_S = 1e-9

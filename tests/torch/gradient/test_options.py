@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from dlcp.torch.gradient.context import gradients
+from dlcp.torch.gradient.loss.phase import PhaseRule
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.phase import PhaseRule
-from dlcp.torch.gradient.residual_rule import ResidualRule
+from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp.torch.gradient.state import GradientState
 
 NUMBERS = ("loss_budget", "loss_cap", "critical_share", "small_numel", "seed")

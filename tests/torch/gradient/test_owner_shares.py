@@ -12,11 +12,17 @@ import torch
 import torch.distributed as dist
 
 import dlcp.torch
-from dlcp.torch.gradient import owner_shares
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.coding import owner_shares
+from dlcp.torch.gradient.coding.owner_shares import (
+    PARTS_PER_RANK,
+    LinkRates,
+    best_shares,
+    even_shares,
+    link_time,
+)
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.owner_shares import PARTS_PER_RANK, LinkRates, best_shares, even_shares, link_time
-from dlcp.torch.gradient.pipeline import BufferCall
 from dlcp.transport.communicator import Communicator
 from tests.support.seeds import for_each_seed
 from tests.torch import ranks

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp.torch.gradient.patience import PATIENCE_FACTOR, SLACK_S, STEPS, Key, Patience
+from dlcp.torch.gradient.loss.patience import PATIENCE_FACTOR, SLACK_S, STEPS, Key, Patience
 from dlcp.transport.communicator import DataType, Reduction, Span
 
 

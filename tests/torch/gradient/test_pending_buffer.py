@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.tensors import CopyBack
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp.torch.gradient.phase import Phase, PhaseRule
+from dlcp.torch.gradient.loss.phase import Phase, PhaseRule
 
 RULE = PhaseRule(interval_steps=4, change=0.5, critical_scale=0.25)
 

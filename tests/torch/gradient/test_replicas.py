@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp.torch.gradient.replicas import ReplicaError, compare, digest
+from dlcp.torch.gradient.buffer.replicas import ReplicaError, compare, digest
 
 
 class Ranks:

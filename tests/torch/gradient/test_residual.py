@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.residual import ResidualMemory
-from dlcp.torch.gradient.residual_report import ResidualReport
-from dlcp.torch.gradient.residual_rule import ResidualRule
-from dlcp.torch.gradient.residual_state import reshard
+from dlcp.torch.gradient.residual.memory import ResidualMemory
+from dlcp.torch.gradient.residual.report import ResidualReport
+from dlcp.torch.gradient.residual.rule import ResidualRule
+from dlcp.torch.gradient.residual.saved import reshard
 
 WHOLE = ResidualRule(decay=1.0)
 LAYOUT = Layout.of([("w", 6), ("v", 4)])

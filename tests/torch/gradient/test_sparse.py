@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 import dlcp.torch
-from dlcp.torch.gradient import network_costs
-from dlcp.torch.gradient.density import Density, count_of
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.pipeline import BufferCall
-from dlcp.torch.gradient.sparse_frame import Choice, Section, add_frame, encode, frame_numel
+from dlcp.torch.gradient.sparse import network_costs
+from dlcp.torch.gradient.sparse.density import Density, count_of
+from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, encode, frame_numel
 from dlcp.torch.selectors import Largest
 from dlcp.transport.communicator import Communicator
 from tests.torch import ranks

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.phase import PhaseRule
-from dlcp.torch.gradient.pipeline import BufferCall
+from dlcp.torch.gradient.loss.phase import PhaseRule
 from dlcp.torch.gradient.state import GradientState
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import OPEN, WHOLE, gradient, layout_of, same_on_all_ranks

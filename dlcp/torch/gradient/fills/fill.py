@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.residual_report import ResidualReport
+from dlcp.torch.gradient.residual.report import ResidualReport
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.options import GradientOptions
-    from dlcp.torch.gradient.residual import ResidualMemory
+    from dlcp.torch.gradient.residual.memory import ResidualMemory
 
 Range = tuple[int, int]
 """First element and end."""

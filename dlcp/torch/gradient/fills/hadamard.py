@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range, Rules
-from dlcp.torch.gradient.hadamard import Hadamard
+from dlcp.torch.gradient.fills.hadamard_transform import Hadamard
 from dlcp.torch.gradient.layout import Layout
 
 if TYPE_CHECKING:

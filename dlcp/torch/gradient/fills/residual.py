@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.residual import ResidualMemory
-from dlcp.torch.gradient.residual_report import ResidualReport
+from dlcp.torch.gradient.residual.memory import ResidualMemory
+from dlcp.torch.gradient.residual.report import ResidualReport
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.options import GradientOptions

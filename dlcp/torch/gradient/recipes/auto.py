@@ -1,0 +1,164 @@
+"""The recipe "auto": exact, or 8 bits for every value, as is quicker here; the steps themselves are measured.
+
+In its first steps the state tries both: exact, and "low_bit" with codec int8, between hosts alone where hosts have
+several ranks each. Times of steps are taken from one to the next, with all that a training does in them, so what is not
+waited for saves nothing. Few bits are taken where they save 5 % of the step on the slowest rank. The ranks of a group
+gather what they measured (agreement.py) and decide alike; the log says what was found, `GradientState.recipe` what was
+taken. Then nothing is measured any more: a choice holds for the run, and a saved state carries it, by the group's
+ranks. A state that has none begins the trial anew.
+
+8 bits with what they leave sent a step later end where dense training does, of each kind that was tried; 4 bits do not
+everywhere, so they are for those who ask for "low_bit" (docs/gradients.md). What 8 bits left of the last trial is
+written off where exact is chosen, with its memory: the rounding of one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.agreement import Agreements, Figures
+from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.recipes.by_hosts import ByHosts
+from dlcp.torch.gradient.recipes.exact import ExactPipeline
+from dlcp.torch.gradient.recipes.low_bit import CodedPipeline
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer
+    from dlcp.torch.gradient.residual.feedback import FeedbackMemory
+    from dlcp.torch.gradient.residual.memory import ResidualMemory
+    from dlcp.torch.gradient.residual.report import ResidualReport
+    from dlcp.torch.gradient.state import GradientState
+    from dlcp.transport.communicator import Communicator
+
+logger = logging.getLogger("dlcp")
+
+Members = tuple[int, ...]
+"""A group, by the global ranks in it: in a saved state too."""
+EXACT, LOW_BIT = "exact", "low_bit"
+CODEC = "int8"
+SAVING = 0.05
+"""Of the step: what few bits must save."""
+_ROUND = 6
+"""Steps of one kind in a row; the first is not counted, as buffers, plans and peers may be new to it."""
+TRIAL = (*[EXACT] * _ROUND, *[LOW_BIT] * _ROUND) * 2
+"""Step by step, what the first ones do: each kind twice, since a machine's speed may drift."""
+DECIDED = len(TRIAL) + 1
+"""The step that first has a choice: what is gathered in one step is known in the next."""
+
+
+class AutoPipeline:
+    """Buffers of one state, by the quicker of two pipelines; see pipeline.Pipeline."""
+
+    wants_norm = False
+
+    def __init__(self, state: GradientState, clock_s: Callable[[], float] = time.perf_counter) -> None:
+        self._state = state
+        self._clock_s = clock_s
+        self._exact = ExactPipeline(state)
+        self._low = self._few_bits()
+        self.sequences = max(self._exact.sequences, self._low.sequences)
+        # Whether few bits have had any memory.
+        self._wrote = False
+        self._chosen: dict[Members, str] = {}
+        self._begin_trial()
+
+    def _few_bits(self) -> Pipeline:
+        return ByHosts.of_coded(self._state, CodedPipeline(self._state, CODEC))
+
+    def _begin_trial(self) -> None:
+        # Of this process, not of the training: all ranks make a state, or load one, at the same step.
+        self._step = -1
+        self._began_s = 0.0
+        self._steps_s: dict[str, list[float]] = {EXACT: [], LOW_BIT: []}
+        self._seen: set[Members] = set()
+        self._agreements = Agreements[str]("recipe", self._measured, _quicker)
+
+    @property
+    def chosen(self) -> str | None:
+        """What every group of this rank's has chosen; None: one is still measuring, or they differ."""
+        found = {self._chosen.get(members) for members in self._seen or self._chosen}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def residual(self) -> ResidualMemory | FeedbackMemory | None:
+        return self._low.residual
+
+    def begin_step(self, loss_scale: float) -> None:
+        now_s = self._clock_s()
+        if 0 <= self._step < len(TRIAL) and self._step % _ROUND:
+            self._steps_s[TRIAL[self._step]].append(now_s - self._began_s)
+        self._step += 1
+        self._began_s = now_s
+        if self._step > len(TRIAL) and self.chosen == EXACT and self._wrote:
+            self._low.reset(None)  # lets a hub know, on all ranks at the same step
+            self._low, self._wrote = self._few_bits(), False
+        self._low.begin_step(loss_scale)
+
+    def _way(self, buffer: GradientBuffer) -> str:
+        """The same on all ranks of the buffer's group. May block, and raise: see Agreements.of_step."""
+        members = buffer.group.communicator.members
+        self._seen.add(members)
+        if (chosen := self._chosen.get(members)) is not None:
+            return chosen
+        if self._step >= len(TRIAL) - 1 and (found := self._agreements.of_step(buffer)) is not None:
+            self._chosen[members] = found
+            return found
+        return TRIAL[self._step] if self._step < len(TRIAL) else EXACT
+
+    def start(self, buffer: GradientBuffer) -> PendingBuffer:
+        if self._way(buffer) == EXACT:
+            return self._exact.start(buffer)
+        self._wrote = True
+        return self._low.start(buffer)
+
+    def cancel(self, key: Hashable) -> None:
+        self._low.cancel(key)
+
+    def end_step(self, *, applied: bool, gradient_norm: float | None) -> ResidualReport | None:
+        return self._low.end_step(applied=applied, gradient_norm=gradient_norm)
+
+    def _measured(self, _: Communicator) -> list[float]:
+        """Seconds of a step of each kind on this rank."""
+        return [statistics.median(taken) for taken in self._steps_s.values()]
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        self._low.reset(names)
+
+    def state_dict(self) -> dict[str, Any]:
+        chosen = {",".join(map(str, members)): kind for members, kind in self._chosen.items()}
+        return {"chosen": chosen} | self._low.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        chosen = state["chosen"]
+        if not isinstance(chosen, Mapping) or not {EXACT, LOW_BIT}.issuperset(chosen.values()):
+            raise ArgumentError(
+                f"the state has chosen {chosen!r}; accepted: {EXACT!r} or {LOW_BIT!r} by each group's ranks"
+            )
+        chosen = {tuple(map(int, members.split(","))): kind for members, kind in chosen.items()}
+        low = self._few_bits()
+        low.load_state_dict(state)
+        self._low, self._wrote, self._chosen = low, True, chosen
+        self._begin_trial()
+
+    def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
+        state["chosen"]
+        return self._low.names_in(state)
+
+
+def _quicker(_: str | None, figures: Figures) -> str:
+    exact_s, low_s = map(max, zip(*figures, strict=True))
+    chosen = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
+    logger.info(
+        "gradients: on the slowest of %d ranks a step takes %.3g ms exact, %.3g ms in %s: %s",
+        len(figures),
+        1000 * exact_s,
+        1000 * low_s,
+        CODEC,
+        chosen,
+    )
+    return chosen
