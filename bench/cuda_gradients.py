@@ -139,7 +139,7 @@ def exchanges(variant: ExchangeVariant, iterations: int) -> Exchanges:
 
     import dlcp.torch
     from dlcp.torch.gradient.buffer import crossing
-    from dlcp.torch.gradient.buffer.pipeline import BufferCall
+    from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
     from dlcp.torch.gradient.exchange import exchange_of
     from dlcp.torch.gradient.layout import Layout
 

@@ -107,7 +107,7 @@ def time_recipe(
     import torch.distributed as dist
 
     import dlcp.torch
-    from dlcp.torch.gradient.buffer.pipeline import BufferCall
+    from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
     from dlcp.torch.gradient.exchange import exchange_of
     from dlcp.torch.gradient.layout import Layout
 

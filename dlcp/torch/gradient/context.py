@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from dlcp.torch.gradient import scope
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import DTYPES, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState
@@ -32,7 +33,6 @@ from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.options import GradientOptions
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.torch.work import CollectiveWork
 
 _MAY_LOSE = (Reduction.SUM, Reduction.AVG)
@@ -83,7 +83,7 @@ class MarkedCalls:
         self._used = False
 
     def all_reduce(
-        self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
+        self, group: dist.ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
     ) -> CollectiveWork | None:
         """The work of an all_reduce in place; None: it is none that may be lost."""
         reduced = _reduction(tensors, opts)
@@ -100,7 +100,7 @@ class MarkedCalls:
 
     def reduce_scatter(
         self,
-        group: ProcessGroup,
+        group: dist.ProcessGroup,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
         opts: Any,

@@ -15,16 +15,16 @@ import torch
 import torch.distributed as dist
 
 from dlcp.torch.backend_name import BACKEND_NAME
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall, GradientBuffer
+from dlcp.torch.gradient.buffer.peers import Peers
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
-from dlcp.torch.gradient.buffer.pipeline import BufferCall, GradientBuffer, Range
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
 from dlcp.transport.communicator import Communicator
 
 if TYPE_CHECKING:
     from dlcp.torch.futures import CollectiveFuture
     from dlcp.torch.gradient.state import GradientState
-    from dlcp.torch.process_group import ProcessGroup
 
 DTYPES = FLOATING_DTYPES
 """Types that a pipeline takes; others travel as plain collectives."""
@@ -45,8 +45,8 @@ def exchange_of(
         raise ValueError("there is no process group; accepted: after init_process_group")
     if group.name() != BACKEND_NAME:
         raise TypeError(f"the group's backend is {group.name()}; accepted for gradients: {BACKEND_NAME}")
-    exchange = GradientExchange(group, state, communicator)  # type: ignore[arg-type]
-    exchange.group.communicator.job.metrics.include("gradients", state.ledger)
+    exchange = GradientExchange(group, state, communicator)
+    exchange.peers.communicator.job.metrics.include("gradients", state.ledger)
     return exchange
 
 
@@ -54,11 +54,13 @@ class GradientExchange:
     """The gradients of one state over one group; made by `exchange_of`. Holds no state of its own."""
 
     def __init__(
-        self, group: ProcessGroup, state: GradientState, communicator: Communicator | None = None
+        self, group: dist.ProcessGroup, state: GradientState, communicator: Communicator | None = None
     ) -> None:
         self.group = group
+        self.peers: Peers = group  # type: ignore[assignment]  # a group of this backend
+        """The same, as recipes see it."""
         self._state = state
-        self.communicator = communicator or group.communicator
+        self.communicator = communicator or self.peers.communicator
         """The communicator that numbers its collectives."""
 
     @property
@@ -124,7 +126,7 @@ class GradientExchange:
                     scattered=scattered,
                     step=step.number,
                     call=call,
-                    group=self.group,
+                    group=self.peers,
                     communicator=self.communicator,
                 )
             )

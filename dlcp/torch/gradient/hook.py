@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import DTYPES, GradientExchange, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState

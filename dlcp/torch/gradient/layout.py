@@ -11,6 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+Range = tuple[int, int]
+"""First element and end."""
+
 
 class Segment(NamedTuple):
     """Elements of one parameter that lie in a row in a buffer."""

@@ -10,10 +10,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.torch.work import CollectiveWork
 
 
@@ -24,13 +24,13 @@ class Scope(Protocol):
     """The state of the gradients."""
 
     def all_reduce(
-        self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
+        self, group: dist.ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
     ) -> CollectiveWork | None:
         """The work of an all_reduce."""
 
     def reduce_scatter(
         self,
-        group: ProcessGroup,
+        group: dist.ProcessGroup,
         outputs: Sequence[torch.Tensor],
         inputs: Sequence[torch.Tensor],
         opts: Any,

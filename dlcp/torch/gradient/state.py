@@ -28,8 +28,10 @@ from torch import nn
 from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.buffer import replicas
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.ledger import Ledger
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.buffer.peers import Peers
+from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.gradient.buffer.pool import BufferPool
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.recipes.auto import AutoPipeline
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.buffer.pending_buffer import PreparedBuffer
     from dlcp.torch.gradient.residual.feedback import FeedbackMemory
     from dlcp.torch.gradient.residual.memory import ResidualMemory
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
 logger = logging.getLogger("dlcp")
@@ -112,7 +113,7 @@ class GradientState:
         self._entering = threading.RLock()
         self._step: Step | None = None
         self._number = 0
-        self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
+        self._digests: dict[Peers, dict[Hashable, bytes]] = {}
         self._drains: list[Callable[[], None]] = []
         if model is not None:
             warn_if_unused(self, model)
@@ -353,7 +354,7 @@ class GradientState:
         keywords["agree"] = f"{self._agree}, {agree}" if agree else self._agree
         return start
 
-    def note_result(self, prepared: PreparedBuffer, group: ProcessGroup) -> float | None:
+    def note_result(self, prepared: PreparedBuffer, group: Peers) -> float | None:
         """A buffer's result is in its output, but for the call's factor. Its squared L2 norm; None: no rule asks."""
         output = prepared.output
         if prepared.factor is not None:

@@ -9,23 +9,28 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
-
 logger = logging.getLogger("dlcp")
 
 
+class Used(Protocol):
+    """What is asked of a GradientState."""
+
+    @property
+    def used(self) -> bool:
+        """Whether a gradient has ever come."""
+
+
 # States that have seen no step of an optimizer yet, with their models.
-_watched: weakref.WeakKeyDictionary[GradientState, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[Used, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
 
 
-def warn_if_unused(state: GradientState, model: nn.Module) -> None:
+def warn_if_unused(state: Used, model: nn.Module) -> None:
     """Logs a warning after the first step of the model's optimizer, if no gradient has come to the state by then."""
     _install()
     _watched[state] = weakref.ref(model)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
 from dlcp.transport.layer_order import Slice

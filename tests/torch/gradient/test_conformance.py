@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 import dlcp.torch
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.recipes.table import RECIPES

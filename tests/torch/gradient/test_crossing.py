@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import dlcp.torch
 from dlcp.torch.gradient.buffer import crossing
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.coded import CODECS

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.options import GradientOptions

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import dlcp.torch
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from tests.torch import ranks

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import dlcp.torch
 from dlcp.torch import codec
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.coding.hub_memory import HubMemory
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout

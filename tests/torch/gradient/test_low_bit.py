@@ -11,7 +11,7 @@ from torch import nn
 
 import dlcp.torch
 from dlcp.torch import codec
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from tests.torch import ranks

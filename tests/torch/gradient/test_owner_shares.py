@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import dlcp.torch
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.coding import owner_shares
 from dlcp.torch.gradient.coding.owner_shares import (
     PARTS_PER_RANK,

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import dlcp.torch
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions

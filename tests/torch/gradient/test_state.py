@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.loss.phase import PhaseRule

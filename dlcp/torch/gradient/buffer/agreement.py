@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
+from dlcp.torch.gradient.buffer.peers import Peers
 from dlcp.torch.tensors import span
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
     from dlcp.transport.work import Work
 
@@ -48,7 +48,7 @@ class Agreements(Generic[T]):
         self._measure = measure
         self._decide = decide
         self._lock = threading.Lock()
-        self._groups: dict[ProcessGroup, _Group[T]] = {}
+        self._groups: dict[Peers, _Group[T]] = {}
 
     def of_step(self, buffer: GradientBuffer) -> T | None:
         """The decision for the step that a buffer belongs to, the same on all ranks; None: there is none yet.

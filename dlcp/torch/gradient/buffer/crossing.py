@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dlcp.torch import cuda
+from dlcp.torch.gradient.buffer.account import Account
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.tensors import CopyBack
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
-    from dlcp.torch.gradient.state import GradientState
 
 _forced: bool | None = None
 """For tests and benchmarks, which compare the ways: all buffers go that of a device (True), or none does (False)."""
@@ -57,7 +55,7 @@ class Crossing(CopyBack):
         self._downloads: list[tuple[Tensor, Tensor]] = []
         self._output: Tensor | None = None
 
-    def output(self, state: GradientState, buffer: GradientBuffer) -> tuple[Tensor, Tensor, CopyBack]:
+    def output(self, account: Account, buffer: GradientBuffer) -> tuple[Tensor, Tensor, CopyBack]:
         """As BufferPool.output, on the device; where it can be, the output is what the caller gets.
 
         With the state's lock held. What is filled in place of the buffer is filled when all is over.
@@ -66,7 +64,7 @@ class Crossing(CopyBack):
         if output is not None and output.is_contiguous():
             self._output = output.detach().view(-1)
             return self._output, output, self
-        self._output = state.buffers.take(buffer.output_numel, buffer.values.dtype, self.device)
+        self._output = account.buffers.take(buffer.output_numel, buffer.values.dtype, self.device)
         into = buffer.call.into
         if into is None:
             return self._output, self._output, self

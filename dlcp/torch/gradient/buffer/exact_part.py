@@ -7,12 +7,12 @@ matters. The runs of a buffer are gathered into one tensor, which is reduced as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.crossing import Crossing
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.element_runs import Indices
 from dlcp.torch.gradient.layout import Segment
 from dlcp.torch.tensors import DATA_TYPES, span
@@ -21,13 +21,10 @@ from dlcp.transport.communicator import DataType
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
 
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
 
-
-def is_exact(segment: Segment, state: GradientState) -> bool:
+def is_exact(segment: Segment, account: Account) -> bool:
     """Whether a parameter travels exactly: it is small or has one dimension; or what the option `critical` says."""
-    options, parameter = state.options, state.names.parameters.get(segment.name)
+    options, parameter = account.options, account.names.parameters.get(segment.name)
     rule = options.critical
     if rule is None:
         if parameter is None:
@@ -60,16 +57,16 @@ class ExactPart:
     def __len__(self) -> int:
         return len(self.values)
 
-    def start(self, state: GradientState, buffer: GradientBuffer, keep: object, place: int) -> Work:
+    def start(self, account: Account, buffer: GradientBuffer, keep: object, place: int) -> Work:
         """Starts its collective, number `place` of the buffer's."""
         dtype, whole = DATA_TYPES[self.values.dtype], span(self.values)
         if not buffer.scattered:
-            return start_sum(state, buffer, whole, whole, dtype, keep, place)
+            return start_sum(account, buffer, whole, whole, dtype, keep, place)
         itemsize, at, inputs = self.values.element_size(), 0, []
         for count in self._counts:
             inputs.append(whole.part(at, count * itemsize))
             at += count * itemsize
-        return start_sum(state, buffer, inputs[buffer.rank], inputs, dtype, keep, place)
+        return start_sum(account, buffer, inputs[buffer.rank], inputs, dtype, keep, place)
 
     def put(self, output: torch.Tensor, buffer: GradientBuffer) -> None:
         """Puts the sums in their places in the buffer's result."""
@@ -85,7 +82,7 @@ class ExactPart:
 
 
 def start_sum(
-    state: GradientState,
+    account: Account,
     buffer: GradientBuffer,
     output: Span,
     inputs: Span | Sequence[Span],
@@ -99,14 +96,14 @@ def start_sum(
     As Communicator.reduce_scatter if the buffer is scattered, of all ranks; else an all-reduce of `output`, in place.
     """
     name = "reduce_scatter" if buffer.scattered else "all_reduce"
-    with state.starting(buffer, name, keep, place) as (communicator, how):
+    with account.starting(buffer, name, keep, place) as (communicator, how):
         if buffer.scattered:
             return communicator.reduce_scatter(output, inputs, dtype, buffer.op, **how)
         return communicator.all_reduce(output, dtype, buffer.op, deadline_s=deadline_s, **how)
 
 
 def account_exact(
-    state: GradientState,
+    account: Account,
     buffer: GradientBuffer,
     name: str,
     works: Sequence[Work],
@@ -119,7 +116,7 @@ def account_exact(
     moved = [work.moved_bytes for work in works]
     sent_bytes, received_bytes = (sum(each[i] for each in moved) for i in (0, 1))
     budget_bytes = 0 if is_late is None else sent_bytes
-    state.ledger.enter(
+    account.ledger.enter(
         name,
         CollectiveOutcome((), (), sent_bytes, received_bytes, 0),
         critical_bytes=sent_bytes - budget_bytes,

@@ -10,18 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
 from dlcp.torch.futures import CollectiveFuture
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.tensors import CopyBack
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.work import Work
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

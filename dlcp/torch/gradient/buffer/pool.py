@@ -7,14 +7,10 @@ largest step has used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.tensors import CopyBack
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
 
 
 class BufferPool:

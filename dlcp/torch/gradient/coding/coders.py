@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from dlcp.torch import codec as codecs
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.crossing import Crossing, crossing_of, where_wanted
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Range
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.coding.plan import CodePlan
+from dlcp.torch.gradient.layout import Range
 from dlcp.torch.gradient.residual.feedback import KeptStream
 from dlcp.torch.tensors import CopyBack, is_memory, readable
 from dlcp.transport.coded import GROUP_VALUES, CodecTraits, add_groups, decode_runs, encode_runs
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
 
 _CPU = torch.device("cpu")
 Opened = tuple[Tensor, Tensor, CopyBack]
@@ -43,7 +42,7 @@ class Coder(Protocol):
     def crossing(self) -> Crossing | None:
         """Of a device; None: nothing crosses, or as CopyBack does it."""
 
-    def output(self, state: GradientState, buffer: GradientBuffer) -> Opened:
+    def output(self, account: Account, buffer: GradientBuffer) -> Opened:
         """As BufferPool.output; the output is where values are decoded. With the state's lock held."""
 
     def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
@@ -82,11 +81,11 @@ class HostCoder:
     def __init__(self, values: Tensor) -> None:
         self.memory = readable(values, "gradients")
 
-    def output(self, state: GradientState, buffer: GradientBuffer) -> Opened:
+    def output(self, account: Account, buffer: GradientBuffer) -> Opened:
         # Values are decoded once all is over, so they go where they are wanted at once.
         into = where_wanted(buffer)
         if into is None or not is_memory(into):
-            return state.buffers.output(buffer)
+            return account.buffers.output(buffer)
         return into.detach().view(-1), into, CopyBack()
 
     def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
@@ -137,8 +136,8 @@ class DeviceCoder:
         self.device = values.device
         self.crossing = crossing
 
-    def output(self, state: GradientState, buffer: GradientBuffer) -> Opened:
-        return self.crossing.output(state, buffer)
+    def output(self, account: Account, buffer: GradientBuffer) -> Opened:
+        return self.crossing.output(account, buffer)
 
     def encode(self, codec: CodecTraits, plan: CodePlan, sender: KeptStream, coded: Tensor) -> None:
         after, runs = sender.after, plan.runs.tolist()

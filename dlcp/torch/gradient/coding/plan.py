@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.buffer.pipeline import Range
-from dlcp.torch.gradient.layout import Layout, Piece, Segment
+from dlcp.torch.gradient.layout import Layout, Piece, Range, Segment
 from dlcp.transport.coded import GROUP_VALUES, group_parts
 
 Runs = NDArray[np.int64]

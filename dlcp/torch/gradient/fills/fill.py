@@ -10,21 +10,18 @@ The methods here do nothing; a fill overrides those that it needs. All run with 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.gradient.residual.report import ResidualReport
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.options import GradientOptions
     from dlcp.torch.gradient.residual.memory import ResidualMemory
-
-Range = tuple[int, int]
-"""First element and end."""
+    from dlcp.torch.gradient.residual.rule import ResidualRule
 
 
 class BufferPlan(NamedTuple):
@@ -51,13 +48,25 @@ class Rules(NamedTuple):
     since plans are cached by them."""
 
 
+class FillOptions(Protocol):
+    """What fills read of GradientOptions, which knows the fills by name."""
+
+    @property
+    def residual(self) -> ResidualRule:
+        """How abandoned values are kept."""
+
+    @property
+    def seed(self) -> int:
+        """Of the Hadamard transform's signs."""
+
+
 class Fill:
     """One fill of one GradientState. `options`: the state's."""
 
     residual: ResidualMemory | None = None
     """Abandoned values that wait for the next step; None: this fill keeps nothing."""
 
-    def __init__(self, options: GradientOptions) -> None:
+    def __init__(self, options: FillOptions) -> None:
         pass
 
     # --- a step ---------------------------------------------------------------------------------------------

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range, Rules
+from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, FillOptions, Rules
 from dlcp.torch.gradient.fills.hadamard_transform import Hadamard
-from dlcp.torch.gradient.layout import Layout
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.layout import Layout, Range
 
 
 class HadamardFill(Fill):
     """Transforms what may be lost of a buffer, and transforms the sum back."""
 
-    def __init__(self, options: GradientOptions) -> None:
+    def __init__(self, options: FillOptions) -> None:
         self._transform = Hadamard(options.seed)
 
     def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from dlcp.torch.gradient.importance.scan import FLOATS
+from dlcp.torch.tensors import FLOATING_DTYPES
 from dlcp.transport import gradient
 
 CHUNK_LOG2 = 15
@@ -50,10 +50,10 @@ class Hadamard:
         return self._apply(buffer, step, inverse=True)
 
     def _apply(self, buffer: Tensor, step: int, *, inverse: bool) -> Tensor:
-        if buffer.dtype not in FLOATS or buffer.dim() != 1 or not buffer.is_contiguous():
+        if buffer.dtype not in FLOATING_DTYPES or buffer.dim() != 1 or not buffer.is_contiguous():
             raise ValueError(
                 f"the buffer is {buffer.dtype} of shape {tuple(buffer.shape)}; accepted: "
-                f"{', '.join(map(str, FLOATS))}, one dimension, contiguous"
+                f"{', '.join(map(str, FLOATING_DTYPES))}, one dimension, contiguous"
             )
         if not 0 <= step < _WORD:
             raise ValueError(f"step is {step}; accepted: 0 up to 2^64")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlcp.torch.gradient.fills.fill import Fill, Range, Rules
+from dlcp.torch.gradient.fills.fill import Fill, Rules
+from dlcp.torch.gradient.layout import Range
 
 
 class Rescale(Fill):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, FillOptions
+from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.gradient.residual.memory import ResidualMemory
 from dlcp.torch.gradient.residual.report import ResidualReport
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.options import GradientOptions
 
 
 class Residual(Fill):
@@ -23,7 +20,7 @@ class Residual(Fill):
 
     residual: ResidualMemory
 
-    def __init__(self, options: GradientOptions) -> None:
+    def __init__(self, options: FillOptions) -> None:
         self.residual = ResidualMemory(options.residual)
 
     def begin_step(self, loss_scale: float) -> None:

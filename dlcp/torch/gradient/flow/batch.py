@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import start_sum
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Range
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
+from dlcp.torch.gradient.layout import Range
 from dlcp.torch.tensors import DATA_TYPES, span
 from dlcp.transport.coded import GROUP_VALUES, CodecTraits, CodedRules, group_parts
 from dlcp.transport.communicator import DataType, Reduction
 from dlcp.transport.work import ManyWorks, Work
-
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
 
 
 class BatchMember(Protocol):
@@ -42,10 +41,10 @@ class BatchMember(Protocol):
 
 
 class FlowBatch:
-    """Members are added until it starts. `state`: whose buffers they are."""
+    """Members are added until it starts. `account`: of the buffers."""
 
-    def __init__(self, state: GradientState, codec: CodecTraits) -> None:
-        self._state = state
+    def __init__(self, account: Account, codec: CodecTraits) -> None:
+        self._account = account
         self._codec = codec
         self._lock = threading.RLock()
         self._members: list[BatchMember] = []
@@ -118,13 +117,13 @@ class FlowBatch:
         if self._groups:
             self._coded = torch.cat([member.coded for member in members])
             works.append(self._start_coded(buffer))
-            with self._state.starting(buffer, "all_reduce", self, place=1) as (communicator, how):
+            with self._account.starting(buffer, "all_reduce", self, place=1) as (communicator, how):
                 works.append(
                     communicator.all_reduce(span(self._importance), DataType.u8, Reduction.MAX, **how)
                 )
         if len(self._exact) or not works:
             exact, dtype = span(self._exact), DATA_TYPES[self._exact.dtype]
-            works.append(start_sum(self._state, buffer, exact, exact, dtype, self, place=2))
+            works.append(start_sum(self._account, buffer, exact, exact, dtype, self, place=2))
         return works
 
     def _start_coded(self, buffer: GradientBuffer) -> Work:
@@ -138,5 +137,5 @@ class FlowBatch:
             for memory in (self._coded, self._summed)
         )
         rules = CodedRules(self._codec.name, span(self.left), span(self.left))
-        with self._state.starting(buffer, "coded_all_reduce", self) as (communicator, how):
+        with self._account.starting(buffer, "coded_all_reduce", self) as (communicator, how):
             return communicator.coded_all_reduce(outputs, inputs, rules, buffer.op, **how)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp.torch.gradient.buffer.pipeline import Range
 from dlcp.torch.gradient.buffer.replicas import ReplicaError
 from dlcp.torch.gradient.coding.plan import CodePlan
 from dlcp.torch.gradient.element_runs import starts
 from dlcp.torch.gradient.flow.chunks import ChunkTable, Mask
+from dlcp.torch.gradient.layout import Range
 from dlcp.transport.coded import GROUP_VALUES
 
 

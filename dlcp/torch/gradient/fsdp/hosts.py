@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import DTYPES, exchange_of
 from dlcp.torch.gradient.fsdp.layout import ModuleLayouts
 from dlcp.torch.gradient.state import GradientState

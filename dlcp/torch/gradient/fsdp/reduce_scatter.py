@@ -25,8 +25,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
+from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
-from dlcp.torch.gradient.buffer.pipeline import BufferCall
 from dlcp.torch.gradient.exchange import DTYPES, exchange_of
 from dlcp.torch.gradient.fsdp.hosts import HostsHook, check_mesh, check_module
 from dlcp.torch.gradient.fsdp.layout import ModuleLayouts

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.buffer.pipeline import Range
 from dlcp.torch.gradient.importance.scan import code_of, histogram_of, threshold_of
+from dlcp.torch.gradient.layout import Range
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.coded import CodecTraits
 

@@ -21,8 +21,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.agreement import Agreements, Figures
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
+from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.gradient.recipes.by_hosts import ByHosts
 from dlcp.torch.gradient.recipes.exact import ExactPipeline
 from dlcp.torch.gradient.recipes.low_bit import CodedPipeline
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.feedback import FeedbackMemory
     from dlcp.torch.gradient.residual.memory import ResidualMemory
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
     from dlcp.transport.communicator import Communicator
 
 logger = logging.getLogger("dlcp")
@@ -56,10 +57,10 @@ class AutoPipeline:
 
     wants_norm = False
 
-    def __init__(self, state: GradientState, clock_s: Callable[[], float] = time.perf_counter) -> None:
-        self._state = state
+    def __init__(self, account: Account, clock_s: Callable[[], float] = time.perf_counter) -> None:
+        self._account = account
         self._clock_s = clock_s
-        self._exact = ExactPipeline(state)
+        self._exact = ExactPipeline(account)
         self._low = self._few_bits()
         self.sequences = max(self._exact.sequences, self._low.sequences)
         # Whether few bits have had any memory.
@@ -68,7 +69,7 @@ class AutoPipeline:
         self._begin_trial()
 
     def _few_bits(self) -> Pipeline:
-        return ByHosts.of_coded(self._state, CodedPipeline(self._state, CODEC))
+        return ByHosts.of_coded(self._account, CodedPipeline(self._account, CODEC))
 
     def _begin_trial(self) -> None:
         # Of this process, not of the training: all ranks make a state, or load one, at the same step.

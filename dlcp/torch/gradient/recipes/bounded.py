@@ -16,11 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dlcp.torch.gradient.buffer.account import Account
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
+from dlcp.torch.gradient.buffer.peers import Peers
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Range
 from dlcp.torch.gradient.fills import FILLS, Fill
 from dlcp.torch.gradient.fills.fill import BufferPlan
 from dlcp.torch.gradient.importance.marker import Marker
+from dlcp.torch.gradient.layout import Range
 from dlcp.torch.gradient.loss.budget import StepBudget
 from dlcp.torch.gradient.loss.patience import Patience
 from dlcp.torch.gradient.loss.phase import Phase
@@ -31,8 +34,6 @@ from dlcp.transport.work import Work
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.memory import ResidualMemory
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
-    from dlcp.torch.process_group import ProcessGroup
 
 Importance = Sequence[NDArray[np.uint8] | None] | None
 """Of blocks, by the rank that adds them; None: no other rank does."""
@@ -62,16 +63,16 @@ class BoundedPipeline:
 
     sequences = 1
 
-    def __init__(self, state: GradientState) -> None:
-        self._state = state
-        options = self._options = state.options
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        options = self._options = account.options
         self.fill: Fill = FILLS[options.fill](options)
         """The fill: replaces abandoned values."""
         self.marker = Marker(options)
         """The marker: sets the importance of blocks."""
         self._phase = Phase(options.phase)
         self._patience = Patience(options.patience_s)
-        self._patient_groups: set[ProcessGroup] = set()
+        self._patient_groups: set[Peers] = set()
         self._budget = StepBudget(loss_cap=options.loss_cap, whole_step=options.budget_scope == "step")
 
     # --- a step ---------------------------------------------------------------------------------------------
@@ -107,9 +108,9 @@ class BoundedPipeline:
         work = self._start_collective(buffer, prepared)
         return PendingBuffer(prepared, [work], lambda: self._finish(prepared, work.outcome, buffer.group))
 
-    def _begin_patience(self, group: ProcessGroup) -> None:
+    def _begin_patience(self, group: Peers) -> None:
         """Once for each group of a step."""
-        with self._state.lock:
+        with self._account.lock:
             if group in self._patient_groups or not self._patience.asks(group.size()):
                 return
             self._patient_groups.add(group)
@@ -117,10 +118,10 @@ class BoundedPipeline:
 
     def _prepare(self, buffer: GradientBuffer) -> BoundedBuffer:
         """All that comes before the collective."""
-        state, values, parts = self._state, buffer.values, buffer.parts
-        itemsize, rules = values.element_size(), state.rules.of(buffer.layout)
+        account, values, parts = self._account, buffer.values, buffer.parts
+        itemsize, rules = values.element_size(), account.rules.of(buffer.layout)
         block_bytes = _block_bytes(buffer)
-        with torch.no_grad(), state.lock:
+        with torch.no_grad(), account.lock:
             plan = BufferPlan(buffer.layout, rules.critical, parts, buffer.step, buffer.call.unused)
             transformed = self.fill.before(values, plan)
             importance: Importance = None
@@ -132,7 +133,7 @@ class BoundedPipeline:
             return BoundedBuffer.of(
                 buffer,
                 memory,
-                state.buffers.output(buffer),
+                account.buffers.output(buffer),
                 importance=importance,
                 transformed=transformed,
                 origin=buffer.own[0] if buffer.scattered else 0,
@@ -155,7 +156,7 @@ class BoundedPipeline:
         )
         name = "bounded_reduce_scatter" if buffer.scattered else "bounded_all_reduce"
         keep = prepared.memory, prepared.output
-        with self._state.starting(buffer, name, keep, agree=rules.agree) as (communicator, how):
+        with self._account.starting(buffer, name, keep, agree=rules.agree) as (communicator, how):
             start = communicator.bounded_all_reduce
             if buffer.scattered:
                 start = communicator.bounded_reduce_scatter
@@ -168,25 +169,23 @@ class BoundedPipeline:
                 **how,
             )
 
-    def _finish(
-        self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: ProcessGroup
-    ) -> float | None:
+    def _finish(self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: Peers) -> float | None:
         """All that comes after the collective, before its result goes where the caller wants it."""
         with torch.no_grad():
             self._settle(prepared, outcome, group)
             self.fill.after(prepared.output, prepared.transformed, prepared.origin, prepared.step)
-            return self._state.note_result(prepared, group)
+            return self._account.note_result(prepared, group)
 
-    def _settle(self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: ProcessGroup) -> None:
+    def _settle(self, prepared: BoundedBuffer, outcome: CollectiveOutcome, group: Peers) -> None:
         """Passes abandoned values to the fill and to the ledger."""
         runs = [abandoned.runs() for abandoned in outcome.sent]
-        with self._state.lock:
+        with self._account.lock:
             if runs:
                 lost = np.concatenate(runs) // prepared.memory.element_size()
                 self.fill.lost(prepared.memory, prepared.layout, lost)
             self._budget.settle(prepared.key, outcome.abandoned_bytes)
             self._patience.note(group, prepared.layout.place, outcome.lossy_fastest_s)
-            self._state.ledger.enter(
+            self._account.ledger.enter(
                 prepared.name,
                 outcome,
                 critical_bytes=prepared.critical_bytes,

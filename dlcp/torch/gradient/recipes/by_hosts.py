@@ -18,14 +18,17 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.account import Account
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.later_work import LaterWork
+from dlcp.torch.gradient.buffer.peers import Peers, Start
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Pipeline
+from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.tensors import DATA_TYPES, readable, span
 from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 from dlcp.transport.work import ManyWorks, Work
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.feedback import FeedbackMemory
     from dlcp.torch.gradient.residual.memory import ResidualMemory
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
-    from dlcp.torch.process_group import ProcessGroup
     from dlcp.transport.communicator import Communicator
 
 logger = logging.getLogger("dlcp")
@@ -53,7 +54,7 @@ SHARD_NUMEL_MIN = 1024
 class Across:
     """The ranks of one place on all hosts, as pipelines use a process group."""
 
-    def __init__(self, group: ProcessGroup, ranks: Sequence[int], name: str) -> None:
+    def __init__(self, group: Peers, ranks: Sequence[int], name: str) -> None:
         self._group = group
         self._ranks = ranks
         self._name = f"{name} between hosts"
@@ -68,13 +69,18 @@ class Across:
         """This host's number."""
         return self.communicator.rank
 
-    def starting(self, collective: str, opts: Any, keep: object, on: Communicator | None = None) -> Any:
-        """As ProcessGroup.starting."""
+    def starting(self, collective: str, opts: Any, keep: object, on: Communicator | None = None) -> Start:
+        """As Peers.starting."""
         return self._group.starting(collective, opts, keep, on=on or self.communicator)
 
-    def private_communicator(self, name: str) -> Communicator:
-        """As ProcessGroup.private_communicator."""
-        return self._group.private_communicator(f"{self._name}, {name}", self._ranks)
+    def numbering(self, on: Communicator | None = None) -> Communicator:
+        """As Peers.numbering."""
+        return self._group.numbering(on or self.communicator)
+
+    def private_communicator(self, name: str, ranks: Sequence[int] | None = None) -> Communicator:
+        """As Peers.private_communicator."""
+        among = self._ranks if ranks is None else [self._ranks[rank] for rank in ranks]
+        return self._group.private_communicator(f"{self._name}, {name}", among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +112,13 @@ class ByHosts:
 
     def __init__(
         self,
-        state: GradientState,
+        account: Account,
         inner: Pipeline,
         *,
         expects_hosts: bool = True,
         among_all: Callable[[GradientBuffer], bool] = lambda _: False,
     ) -> None:
-        self._state = state
+        self._account = account
         self._among_all = among_all
         # Whether what is kept is of whole buffers, of which a shard is not taken.
         self._is_among_all = False
@@ -121,14 +127,14 @@ class ByHosts:
         self.sequences = inner.sequences
         self._lock = threading.Lock()
         # By group, and by the communicator that numbers a buffer: numbers are apart where these are.
-        self._hosts: dict[tuple[ProcessGroup, str], _Host | None] = {}
+        self._hosts: dict[tuple[Peers, str], _Host | None] = {}
         # What a loaded state is of, until it has been compared with what is here.
         self._loaded: list[tuple[int, int] | None] = []
 
     @classmethod
-    def of_coded(cls, state: GradientState, coded: CodedPipeline) -> Self:
+    def of_coded(cls, account: Account, coded: CodedPipeline) -> Self:
         """Few bits between hosts, wherever there are some; what goes over a hub goes there from every rank."""
-        return cls(state, coded, expects_hosts=False, among_all=coded.is_for_hub)
+        return cls(account, coded, expects_hosts=False, among_all=coded.is_for_hub)
 
     @property
     def residual(self) -> ResidualMemory | FeedbackMemory | None:
@@ -158,9 +164,9 @@ class ByHosts:
         memory = readable(buffer.values, "gradients")
         parts = inside.parts(memory.nbytes, dtype)
         begin, end = (at // memory.element_size() for at in parts[inside.rank])
-        with torch.no_grad(), self._state.lock:
-            shard = self._state.buffers.take(end - begin, memory.dtype, torch.device("cpu"))
-            opened = self._state.buffers.output(buffer)
+        with torch.no_grad(), self._account.lock:
+            shard = self._account.buffers.take(end - begin, memory.dtype, torch.device("cpu"))
+            opened = self._account.buffers.output(buffer)
         prepared = PreparedBuffer.of(buffer, memory, opened)
         # One number stands for all collectives of the buffer: ranks may start buffers in any order.
         number = buffer.call.sequence
@@ -168,7 +174,7 @@ class ByHosts:
             number = numbering.reserve(self.sequences)
         in_class = buffer.call.traffic_class
         if in_class is None:
-            in_class = self._state.rules.of(buffer.layout).traffic_class
+            in_class = self._account.rules.of(buffer.layout).traffic_class
         # What waits is part of a sum, so sums travel, and the mean is taken at the end.
         call = dataclasses.replace(buffer.call, average=False, traffic_class=in_class, factor=None, into=None)
         locally = dataclasses.replace(
@@ -181,7 +187,7 @@ class ByHosts:
 
         def scatter() -> Work:
             inputs = [span(memory).part(at, stop - at) for at, stop in parts]
-            with self._state.starting(locally, "reduce_scatter", (memory, shard)) as (communicator, how):
+            with self._account.starting(locally, "reduce_scatter", (memory, shard)) as (communicator, how):
                 return communicator.reduce_scatter(span(shard), inputs, dtype, locally.op, **how)
 
         pending: list[PendingBuffer] = []
@@ -197,7 +203,7 @@ class ByHosts:
             if buffer.call.average:
                 result.div_(buffer.group.size())
             outputs = [span(prepared.output).part(at, stop - at) for at, stop in parts]
-            with self._state.starting(locally, "all_gather", (prepared.output, result), 1) as (
+            with self._account.starting(locally, "all_gather", (prepared.output, result), 1) as (
                 communicator,
                 how,
             ):
@@ -210,7 +216,7 @@ class ByHosts:
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer) -> float | None:
         with torch.no_grad():
-            return self._state.note_result(prepared, buffer.group)
+            return self._account.note_result(prepared, buffer.group)
 
     def _shard_of(
         self, buffer: GradientBuffer, across: Across, shard: torch.Tensor, own: tuple[int, int]
@@ -225,11 +231,11 @@ class ByHosts:
             values=shard,
             layout=buffer.layout.part(begin, end),
             parts=[(at // itemsize, stop // itemsize) for at, stop in parts],
-            group=cast("ProcessGroup", across),
+            group=across,
             communicator=across.communicator,
         )
 
-    def _host_of(self, group: ProcessGroup, numbering: Communicator) -> _Host | None:
+    def _host_of(self, group: Peers, numbering: Communicator) -> _Host | None:
         """Blocks for the store at the first buffer. None: hosts do not have several ranks each, equally many."""
         key = group, numbering.name
         with self._lock:
@@ -266,7 +272,7 @@ class ByHosts:
         return self._inner.names_in(state)
 
 
-def _open(group: ProcessGroup, name: str, expects_hosts: bool) -> _Host | None:
+def _open(group: Peers, name: str, expects_hosts: bool) -> _Host | None:
     main = group.communicator
     hosts = main.job.hosts_of(main.members, main.timeout_s)
     ranks = () if hosts is None else ranks_by_host(hosts)

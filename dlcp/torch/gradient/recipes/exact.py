@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import account_exact, start_sum
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
 from dlcp.torch.tensors import DATA_TYPES, readable, span
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
 
 
 class ExactPipeline:
@@ -29,8 +29,8 @@ class ExactPipeline:
     wants_norm = False
     residual = None
 
-    def __init__(self, state: GradientState) -> None:
-        self._state = state
+    def __init__(self, account: Account) -> None:
+        self._account = account
 
     def begin_step(self, loss_scale: float) -> None:
         pass
@@ -45,23 +45,23 @@ class ExactPipeline:
         prepared = self._prepare(buffer)
         memory, output = span(prepared.memory), span(prepared.output)
         dtype = DATA_TYPES[prepared.memory.dtype]
-        deadline_s = self._state.options.deadline_s
-        work = start_sum(self._state, buffer, output, memory, dtype, prepared, deadline_s=deadline_s)
+        deadline_s = self._account.options.deadline_s
+        work = start_sum(self._account, buffer, output, memory, dtype, prepared, deadline_s=deadline_s)
         return PendingBuffer(prepared, [work], lambda: self._finish(buffer, prepared, work))
 
     def _prepare(self, buffer: GradientBuffer) -> PreparedBuffer:
         memory = readable(buffer.values, "gradients")
-        with torch.no_grad(), self._state.lock:
-            opened = self._state.buffers.output(buffer)
+        with torch.no_grad(), self._account.lock:
+            opened = self._account.buffers.output(buffer)
             if not buffer.scattered:
                 opened[0].copy_(memory)
         return PreparedBuffer.of(buffer, memory, opened)
 
     def _finish(self, buffer: GradientBuffer, prepared: PreparedBuffer, work: Work) -> float | None:
         is_late = None if work.marks is None else buffer.rank not in work.contributors
-        account_exact(self._state, buffer, prepared.name, [work], is_late)
+        account_exact(self._account, buffer, prepared.name, [work], is_late)
         with torch.no_grad():
-            return self._state.note_result(prepared, buffer.group)
+            return self._account.note_result(prepared, buffer.group)
 
     def reset(self, names: Iterable[str] | None) -> None:
         pass

@@ -24,10 +24,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.later_work import LaterWork
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
 from dlcp.torch.gradient.flow.batch import FlowBatch
 from dlcp.torch.gradient.flow.chunks import NOT_FINITE, ChunkAgreement, ChunkTable
 from dlcp.torch.gradient.flow.packing import FlowPlan, Packing, checked_codes, fingerprint, pack
@@ -41,7 +42,6 @@ from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
 
 DENSITY = 0.15
 """If the options give none."""
@@ -74,9 +74,9 @@ class FlowPipeline:
     sequences = 3
     wants_norm = False
 
-    def __init__(self, state: GradientState) -> None:
-        options = self._options = state.options
-        self._state = state
+    def __init__(self, account: Account) -> None:
+        options = self._options = account.options
+        self._account = account
         self._codec = codec_traits(options.codec or "fp16")
         self._density = Density(options, DENSITY)
         self._chunks = ChunkAgreement(options.chunk_numel, options.age_max)
@@ -110,7 +110,7 @@ class FlowPipeline:
         call = buffer.call
         if self._options.theta_bytes and call.last_of_step is not None and call.sequence is None:
             return self._start_later(buffer, prepared)
-        batch = FlowBatch(self._state, self._codec)
+        batch = FlowBatch(self._account, self._codec)
         batch.add(prepared)
         works = batch.start(buffer)
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, batch, 0))
@@ -118,8 +118,8 @@ class FlowPipeline:
     def _start_later(self, buffer: GradientBuffer, prepared: FlowBuffer) -> PendingBuffer:
         """With others of the step, once there are theta bytes, or no more to come."""
         key = (buffer.group, id(buffer.communicator), buffer.values.dtype, buffer.call.average)
-        with self._state.lock:
-            batch, waiting = self._open.setdefault(key, (FlowBatch(self._state, self._codec), []))
+        with self._account.lock:
+            batch, waiting = self._open.setdefault(key, (FlowBatch(self._account, self._codec), []))
             number = batch.add(prepared)
             work = LaterWork("coded_all_reduce", lambda: self._begin(key, batch, buffer))
             waiting.append(work)
@@ -131,19 +131,19 @@ class FlowPipeline:
 
     def _begin(self, key: Hashable, batch: FlowBatch, buffer: GradientBuffer) -> Work:
         """Starts a batch, and opens another one for what is to come."""
-        with self._state.lock:
+        with self._account.lock:
             if key in self._open and self._open[key][0] is batch:
                 del self._open[key]
         return batch.start_as_one(buffer)
 
     def _prepare(self, buffer: GradientBuffer) -> FlowBuffer:
-        state, plan = self._state, self._plan(buffer)
+        account, plan = self._account, self._plan(buffer)
         memory = readable(buffer.values, "gradients")
-        with state.lock:
+        with account.lock:
             values = self.residual.open_values(buffer, plan.layout)
-            total = state.buffers.take(plan.layout.groups, torch.float32, _CPU)
+            total = account.buffers.take(plan.layout.groups, torch.float32, _CPU)
             mask = self._chunks.chosen(plan.table, self._density.of(buffer.step), buffer.step)
-            opened = state.buffers.output(buffer)
+            opened = account.buffers.output(buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         values.add_kept()
@@ -185,7 +185,7 @@ class FlowPipeline:
         if plan is None:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
-            layout = stream_plan(self._state, buffer)
+            layout = stream_plan(self._account, buffer)
             plan = FlowPlan(layout, ChunkTable(layout.stream, self._options.chunk_numel))
             self._plans[buffer.key] = plan
         return plan
@@ -213,8 +213,8 @@ class FlowPipeline:
                 put_stream(buffer, prepared.plan.layout, prepared.total, prepared.output)
             prepared.exact_part.put(prepared.output, buffer)
             # The batch is entered once.
-            account_exact(self._state, buffer, prepared.name, batch.works if number == 0 else ())
-            return self._state.note_result(prepared, buffer.group)
+            account_exact(self._account, buffer, prepared.name, batch.works if number == 0 else ())
+            return self._account.note_result(prepared, buffer.group)
 
     def _keep_of_sum(
         self, buffer: GradientBuffer, prepared: FlowBuffer, batch: FlowBatch, number: int
@@ -234,28 +234,28 @@ class FlowPipeline:
         for chunk in np.flatnonzero((codes == NOT_FINITE) & ~mask).tolist():
             begin = int(table.begin[chunk])
             prepared.total[begin : begin + int(table.count[chunk])] = torch.nan
-        with self._state.lock:
+        with self._account.lock:
             self._chunks.note(table, mask, codes)
 
     # --- a reduce-scatter -----------------------------------------------------------------------------------
 
     def _start_scattered(self, buffer: GradientBuffer, prepared: FlowBuffer) -> tuple[Sequence[Work], Tensor]:
         """Its works, and where the sum of this rank's part goes: float32, group by group."""
-        works, state, packing = [], self._state, prepared.packing
+        works, account, packing = [], self._account, prepared.packing
         begin, end = packing.parts[buffer.rank] if packing.parts else (0, 0)
         values = torch.zeros((end - begin) * GROUP_VALUES)
         if packing.groups:
             unit = self._codec.group_bytes
             inputs = [span(prepared.coded).part(at * unit, (to - at) * unit) for at, to in packing.parts]
             keep = prepared, values
-            with state.starting(buffer, "coded_reduce_scatter", keep) as (communicator, how):
+            with account.starting(buffer, "coded_reduce_scatter", keep) as (communicator, how):
                 rules = CodedRules(self._codec.name, values=span(values))
                 works.append(communicator.coded_reduce_scatter(inputs, rules, buffer.op, **how))
-            with state.starting(buffer, "all_reduce", prepared, place=1) as (communicator, how):
+            with account.starting(buffer, "all_reduce", prepared, place=1) as (communicator, how):
                 importance = span(prepared.importance)
                 works.append(communicator.all_reduce(importance, DataType.u8, Reduction.MAX, **how))
         if len(prepared.exact_part) or not works:
-            works.append(prepared.exact_part.start(state, buffer, prepared, place=2))
+            works.append(prepared.exact_part.start(account, buffer, prepared, place=2))
         return works, values
 
     def _finish_part(
@@ -273,8 +273,8 @@ class FlowPipeline:
                 begin, to = plan.parts[buffer.rank]
                 put_stream(buffer, plan, prepared.total[begin:to], prepared.output)
             prepared.exact_part.put(prepared.output, buffer)
-            account_exact(self._state, buffer, prepared.name, works)
-            return self._state.note_result(prepared, buffer.group)
+            account_exact(self._account, buffer, prepared.name, works)
+            return self._account.note_result(prepared, buffer.group)
 
     # --- what outlives the run ------------------------------------------------------------------------------
 

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact, block_bytes, is_exact
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
 from dlcp.torch.gradient.coding.coders import Coder, coder_of
 from dlcp.torch.gradient.coding.hub_memory import HubMemory
 from dlcp.torch.gradient.coding.owner_shares import OwnerShares, Shares
@@ -49,7 +50,6 @@ from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
     from dlcp.transport.communicator import Communicator
 
 CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -91,9 +91,9 @@ class CodedPipeline:
     sequences = 2
     wants_norm = False
 
-    def __init__(self, state: GradientState, codec: str | None = None) -> None:
-        self._state = state
-        options = self._options = state.options
+    def __init__(self, account: Account, codec: str | None = None) -> None:
+        self._account = account
+        options = self._options = account.options
         self._codec = self._warmup_codec = codec_traits(codec or options.codec or "int4")
         if self._codec.bits < codec_traits(WARMUP_CODEC).bits:
             self._warmup_codec = codec_traits(WARMUP_CODEC)
@@ -137,18 +137,18 @@ class CodedPipeline:
         works = []
         # First what has memory of its own: if the other cannot start, nothing that is used again is under way.
         if len(prepared.exact) or not prepared.plan.groups:
-            works.append(prepared.exact.start(self._state, buffer, prepared, place=1))
+            works.append(prepared.exact.start(self._account, buffer, prepared, place=1))
         if prepared.plan.groups:
             works.insert(0, self._start_coded(buffer, prepared))
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer, shares: Shares | None) -> CodedBuffer:
-        state, codec, rank = self._state, self._codec_of(buffer.step), buffer.rank
+        account, codec, rank = self._account, self._codec_of(buffer.step), buffer.rank
         plan, own_stream = self._plan(buffer, shares)
         coder = coder_of(buffer)
         pinned = coder.device.type == "cuda"
-        with state.lock:
-            coded = state.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
+        with account.lock:
+            coded = account.buffers.take(plan.groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
             unused = buffer.call.unused
             at_hub = self._at_hub(buffer, plan, codec)
             sender = self.residual.open(
@@ -157,16 +157,18 @@ class CodedPipeline:
             owner = values = None
             if buffer.scattered:
                 begin, end = plan.parts[rank]
-                values = state.buffers.take((end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned)
+                values = account.buffers.take(
+                    (end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned
+                )
                 summed = torch.empty(0, dtype=torch.uint8)
             else:
-                summed = state.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
+                summed = account.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
                 if at_hub is None:
                     unit = buffer.group.size() if buffer.call.average else 1
                     owner = self.residual.open(
                         FROM_OWNER, _owner_key(buffer), own_stream, unit, unused=unused
                     )
-            opened = coder.output(state, buffer)
+            opened = coder.output(account, buffer)
         exact = ExactPart(coder.memory, plan.exact, plan.exact_counts, coder.crossing)
         if plan.groups:
             # Without the lock: it reads everything, and other buffers are settled meanwhile.
@@ -223,7 +225,7 @@ class CodedPipeline:
             coded = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
             plan = plan_of(
                 buffer.layout,
-                lambda segment: coded and not is_exact(segment, self._state),
+                lambda segment: coded and not is_exact(segment, self._account),
                 buffer.parts,
                 scattered=buffer.scattered,
                 shares=shares,
@@ -242,7 +244,7 @@ class CodedPipeline:
         if not self._options.may_lose or not plan.groups:
             return None, 0, sent_bytes
         allowed = sum(one.count * self._options.budget_of(one.name) for one in plan.stream.segments)
-        with self._state.lock:
+        with self._account.lock:
             ratio = self._budget.give(buffer.key, sent_bytes, allowed / max(1, plan.stream.numel))
         blocks = [
             0 if rank == buffer.rank else buffer.communicator.block_bytes(rank, unit)
@@ -261,7 +263,7 @@ class CodedPipeline:
     def _start_coded(self, buffer: GradientBuffer, prepared: CodedBuffer) -> Work:
         name = "coded_reduce_scatter" if buffer.scattered else "coded_all_reduce"
         inputs, codec = _spans(prepared, prepared.memory), prepared.codec.name
-        with self._state.starting(buffer, name, prepared) as (communicator, how):
+        with self._account.starting(buffer, name, prepared) as (communicator, how):
             if prepared.values is not None:
                 rules = CodedRules(codec, values=span(prepared.values))
                 return communicator.coded_reduce_scatter(inputs, rules, buffer.op, loss=prepared.loss, **how)
@@ -284,13 +286,13 @@ class CodedPipeline:
                 outcome = works[0].outcome
                 self._keep_lost(prepared, outcome)
                 self._decode(buffer, prepared)
-                with self._state.lock:
+                with self._account.lock:
                     self._budget.settle(prepared.key, outcome.abandoned_bytes)
-                self._account(buffer, prepared, outcome)
+                self._enter(buffer, prepared, outcome)
             prepared.exact.put(prepared.output, buffer)
             if prepared.plan.groups < 1 or len(works) > 1:
-                account_exact(self._state, buffer, prepared.name, works[-1:])
-            return self._state.note_result(prepared, buffer.group)
+                account_exact(self._account, buffer, prepared.name, works[-1:])
+            return self._account.note_result(prepared, buffer.group)
 
     def _keep_lost(self, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
         """What was abandoned of the contribution: its code is added to what the code left, and is the value again."""
@@ -310,11 +312,11 @@ class CodedPipeline:
         else:
             coder.decode(prepared.codec, plan, prepared.summed, prepared.output)
 
-    def _account(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
+    def _enter(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
         unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]
         added_here = 0 if prepared.at_hub is not None else own[1] - own[0]
         contributed = (prepared.plan.groups - added_here) * unit
-        self._state.ledger.enter(
+        self._account.ledger.enter(
             prepared.name,
             outcome,
             critical_bytes=prepared.critical_bytes,

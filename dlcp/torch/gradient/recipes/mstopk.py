@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dlcp import checks
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.recipes.sparse import SparsePipeline
 from dlcp.torch.gradient.sparse.density import Density
@@ -25,7 +26,6 @@ from dlcp.torch.selectors import SELECTORS, MSTopK, Selector
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.options import GradientOptions
-    from dlcp.torch.gradient.state import GradientState
 
 DENSITY = 0.01
 """If the options give none."""
@@ -62,6 +62,6 @@ class WholeChooser:
 class MSTopKPipeline(SparsePipeline):
     """Buffers of one state; see pipeline.Pipeline."""
 
-    def __init__(self, state: GradientState) -> None:
-        options = state.options
-        super().__init__(state, WholeChooser(options), Density(options, DENSITY))
+    def __init__(self, account: Account) -> None:
+        options = account.options
+        super().__init__(account, WholeChooser(options), Density(options, DENSITY))

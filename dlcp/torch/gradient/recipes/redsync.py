@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from dlcp import checks
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
+from dlcp.torch.gradient.buffer.account import Account
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import SPARSE_CODECS
 from dlcp.torch.gradient.recipes.sparse import SparsePipeline, SparsePlan
@@ -29,7 +30,6 @@ from dlcp.torch.selectors import SELECTORS, SampledThreshold, Selector
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
 
 DENSITY = 0.001
 """If the options give none."""
@@ -44,18 +44,18 @@ class LayerChooser:
 
     fixed_length = False
 
-    def __init__(self, state: GradientState) -> None:
-        options = state.options
+    def __init__(self, account: Account) -> None:
+        options = account.options
         codec = checks.choice("codec", options.codec or "same_sign", SPARSE_CODECS)
         self._shared = codec == "same_sign"
-        self._state = state
+        self._account = account
         self._name = options.selector
         # Those of which a selection depends on earlier ones are made for one section each.
         self._selectors: dict[_Key, Selector] = {}
         self._before: dict[_Key, tuple[float, int]] = {}
 
     def sections(self, stream: Layout, begin: int, end: int) -> Sequence[Section]:
-        single = self._state.rules.output_layer()
+        single = self._account.rules.output_layer()
         return [
             Section(
                 piece.begin,
@@ -124,11 +124,11 @@ class LayerChooser:
 class RedSyncPipeline(SparsePipeline):
     """Buffers of one state; see pipeline.Pipeline."""
 
-    def __init__(self, state: GradientState) -> None:
-        options = state.options
-        self._layers = LayerChooser(state)
+    def __init__(self, account: Account) -> None:
+        options = account.options
+        self._layers = LayerChooser(account)
         super().__init__(
-            state,
+            account,
             self._layers,
             Density(options, DENSITY),
             options.momentum,
@@ -152,7 +152,7 @@ class RedSyncPipeline(SparsePipeline):
         self._layers.load_state_dict(thresholds)
 
     def _clip(self, buffer: GradientBuffer, plan: SparsePlan, gradient: Tensor) -> None:
-        clip = self._state.options.clip
+        clip = self._account.options.clip
         if clip is None:
             return
         most = clip * self.residual.scale / math.sqrt(buffer.group.size())

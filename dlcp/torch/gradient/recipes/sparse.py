@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.crossing import Crossing, crossing_of
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact, start_sum
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.later_work import LaterWork
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer, Range
 from dlcp.torch.gradient.coding.plan import CodePlan
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.gradient.sparse.density import Density, count_of
 from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, encode, frame_numel
 from dlcp.torch.gradient.sparse.memory import SparseMemory, SparseValues, names_of
@@ -42,7 +43,6 @@ from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
-    from dlcp.torch.gradient.state import GradientState
 
 _CPU = torch.device("cpu")
 _PLANS_MAX = 1024
@@ -105,13 +105,13 @@ class SparsePipeline:
 
     def __init__(
         self,
-        state: GradientState,
+        account: Account,
         chooser: Chooser,
         density: Density,
         momentum: float | None = None,
         costs: NetworkCosts | None = None,
     ) -> None:
-        self._state = state
+        self._account = account
         self._chooser = chooser
         self._density = density
         self._costs = costs
@@ -142,7 +142,7 @@ class SparsePipeline:
         works = []
         # First what has memory of its own: if another cannot start, nothing that is used again is under way.
         if len(prepared.exact) or not prepared.plan.layout.groups:
-            works.append(prepared.exact.start(self._state, buffer, prepared, place=self.sequences - 1))
+            works.append(prepared.exact.start(self._account, buffer, prepared, place=self.sequences - 1))
         if prepared.dense is not None:
             works.insert(0, self._start_dense(buffer, prepared))
         elif prepared.plan.layout.groups and self._chooser.fixed_length:
@@ -152,17 +152,17 @@ class SparsePipeline:
         return PendingBuffer(prepared, works, lambda: self._finish(buffer, prepared, works))
 
     def _prepare(self, buffer: GradientBuffer) -> SparseBuffer:
-        state, plan, crossing = self._state, self._plan(buffer), crossing_of(buffer)
+        account, plan, crossing = self._account, self._plan(buffer), crossing_of(buffer)
         memory = readable(buffer.values, "gradients") if crossing is None else buffer.values
         device = memory.device
         density = self._density.of(buffer.step)
         is_dense = bool(plan.layout.groups) and self._is_dense(buffer, plan, density)
-        with state.lock:
+        with account.lock:
             values = self.residual.open_values(buffer, plan.layout, device)
             # What the collective itself sums is on the host.
             where = _CPU if is_dense else device
-            total = state.buffers.take(plan.own[1] - plan.own[0], torch.float32, where)
-            opened = state.buffers.output(buffer) if crossing is None else crossing.output(state, buffer)
+            total = account.buffers.take(plan.own[1] - plan.own[0], torch.float32, where)
+            opened = account.buffers.output(buffer) if crossing is None else crossing.output(account, buffer)
         # Without the lock: it reads everything, and other buffers are settled meanwhile.
         values.load(memory, plan.layout)
         self._clip(buffer, plan, values.values)
@@ -234,7 +234,7 @@ class SparsePipeline:
         return plan
 
     def _work_out(self, buffer: GradientBuffer) -> SparsePlan:
-        layout = stream_plan(self._state, buffer)
+        layout = stream_plan(self._account, buffer)
         ranges = layout.parts if buffer.scattered else [(0, layout.groups)]
         return SparsePlan(
             layout,
@@ -253,7 +253,7 @@ class SparsePipeline:
         dense = span(prepared.dense)
         inputs = [dense.part(4 * begin, 4 * (end - begin)) for begin, end in prepared.plan.layout.parts]
         output = span(prepared.total) if buffer.scattered else dense
-        return start_sum(self._state, buffer, output, inputs, DataType.f32, prepared)
+        return start_sum(self._account, buffer, output, inputs, DataType.f32, prepared)
 
     def _start_frames(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Work:
         """Frames whose lengths every rank knows beforehand: this rank's."""
@@ -262,7 +262,7 @@ class SparsePipeline:
         numel = prepared.frames[own].numel()
         prepared.frames_in.extend(prepared.frame_in(numel) for _ in range(buffer.group.size()))
         name = "all_to_all" if buffer.scattered else "all_gather"
-        with self._state.starting(buffer, name, prepared) as (communicator, how):
+        with self._account.starting(buffer, name, prepared) as (communicator, how):
             outputs, inputs = (list(map(span, each)) for each in (prepared.frames_in, prepared.frames))
             if buffer.scattered:
                 return communicator.all_to_all(outputs, inputs, **how)
@@ -275,7 +275,7 @@ class SparsePipeline:
             torch.empty(len(sections), dtype=torch.int32) for _ in range(buffer.group.size())
         )
         name = "all_to_all" if buffer.scattered else "all_gather"
-        with self._state.starting(buffer, name, prepared) as (communicator, how):
+        with self._account.starting(buffer, name, prepared) as (communicator, how):
             first = how.pop("sequence", None)
             if first is None:
                 first = communicator.reserve(2)
@@ -305,8 +305,8 @@ class SparsePipeline:
             if plan.layout.groups:
                 put_stream(buffer, plan.layout, self._sum(buffer, prepared), prepared.output)
             prepared.exact.put(prepared.output, buffer)
-            account_exact(self._state, buffer, prepared.name, works)
-            return self._state.note_result(prepared, buffer.group)
+            account_exact(self._account, buffer, prepared.name, works)
+            return self._account.note_result(prepared, buffer.group)
 
     def _sum(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Tensor:
         """The sum or mean of what this rank wants of the stream."""

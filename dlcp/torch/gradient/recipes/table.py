@@ -20,10 +20,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp import checks
 from dlcp.errors import ArgumentError
+from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.recipes.auto import AutoPipeline
@@ -35,23 +36,20 @@ from dlcp.torch.gradient.recipes.low_bit import CodedPipeline
 from dlcp.torch.gradient.recipes.mstopk import MSTopKPipeline
 from dlcp.torch.gradient.recipes.redsync import RedSyncPipeline
 
-if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A composition that has a name."""
 
     summary: str
-    build: Callable[[GradientState], Pipeline]
+    build: Callable[[Account], Pipeline]
     options: frozenset[str]
     """The fields of GradientOptions that it reads, besides `recipe`."""
 
 
-def _low_bit(state: GradientState) -> Pipeline:
-    coded = CodedPipeline(state)
-    return ByHosts.of_coded(state, coded) if state.options.by_hosts else coded
+def _low_bit(account: Account) -> Pipeline:
+    coded = CodedPipeline(account)
+    return ByHosts.of_coded(account, coded) if account.options.by_hosts else coded
 
 
 _BUDGET = {"loss_budget", "budget_scope", "loss_cap", "critical", "small_numel", "critical_share"}
@@ -87,7 +85,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         ),
         "hitopk": Recipe(
             "the largest values of what each host has summed, and the rest waits",
-            lambda state: ByHosts(state, MSTopKPipeline(state)),
+            lambda account: ByHosts(account, MSTopKPipeline(account)),
             frozenset(_ANY | _SPARSE | {"selector", "seed"}),
         ),
         "redsync": Recipe(

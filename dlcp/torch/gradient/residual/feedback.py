@@ -24,7 +24,7 @@ import torch
 
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.residual.memory import ResidualMemory
-from dlcp.torch.gradient.residual.report import Account, ResidualReport
+from dlcp.torch.gradient.residual.report import ResidualReport, WriteOffs
 from dlcp.torch.gradient.residual.rule import ResidualRule
 
 FROM_SENDER = "sender"
@@ -77,7 +77,7 @@ class FeedbackMemory:
         self._streams: dict[tuple[str, Hashable], KeptStream] = {}
         # Of no stream: loaded, or dissolved.
         self._loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
-        self._dropped = Account()
+        self._dropped = WriteOffs()
         self._skipped = 0
         self.has_owners = True
         """Whether ranks own sums; else a hub does, and what was loaded for owners is the sender's."""
@@ -166,7 +166,7 @@ class FeedbackMemory:
             elements=elements + sum(each.elements for each in loose),
             norm=None,
             age=max([1 if elements else 0, *(each.age for each in loose)]),
-            step=Account().written_off(),
+            step=WriteOffs().written_off(),
             total=self._dropped.written_off(),
             skipped=self._skipped,
         )
@@ -210,7 +210,7 @@ class FeedbackMemory:
         loose = {side: ResidualMemory(_WHOLE) for side in self._sides}
         for side in self._sides:
             loose[side].load_state_dict(state[side])
-        self._loose, self._streams, self._dropped, self._skipped = loose, {}, Account(), 0
+        self._loose, self._streams, self._dropped, self._skipped = loose, {}, WriteOffs(), 0
 
     def _dissolve(self, side: str, layout: Layout) -> None:
         """Streams that no buffer of this step has, and that hold parameters of `layout`, become loose values.

@@ -32,7 +32,7 @@ from torch import Tensor
 from dlcp.torch.gradient.element_runs import Indices, add, gather, intersect, merged, starts
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.residual import saved
-from dlcp.torch.gradient.residual.report import Account, ResidualReport
+from dlcp.torch.gradient.residual.report import ResidualReport, WriteOffs
 from dlcp.torch.gradient.residual.rule import ResidualRule
 from dlcp.torch.gradient.residual.store import (
     OFFSET_BITS,
@@ -95,9 +95,9 @@ class ResidualMemory:
         self._before: tuple[Batch, ...] = ()
         self._under_way = False
         self._scale = 1.0
-        self._step = Account()
-        self._last = Account()
-        self._total = Account()
+        self._step = WriteOffs()
+        self._last = WriteOffs()
+        self._total = WriteOffs()
         self._skipped = 0
 
     # ---- a step ----
@@ -198,7 +198,7 @@ class ResidualMemory:
             else:
                 batches = list(self._before)
                 self._skipped += 1
-                self._last = Account()
+                self._last = WriteOffs()
             self._begin_step(batches)
 
     def report(self) -> ResidualReport:
@@ -232,7 +232,7 @@ class ResidualMemory:
         """
         with self._lock:
             self._begin_step(saved.load(state, self._names, device))
-            self._last, self._total, self._skipped = Account(), Account(), 0
+            self._last, self._total, self._skipped = WriteOffs(), WriteOffs(), 0
 
     def reset(self, names: Iterable[str] | None = None) -> None:
         """Writes off what is kept of these parameters; None: of all. For parameters that were set anew, or are gone."""
@@ -350,7 +350,7 @@ class ResidualMemory:
     def _begin_step(self, batches: Iterable[Batch]) -> None:
         self._before = tuple(batches)
         self._kept, self._taken = ResidualStore(self._before), ResidualStore()
-        self._step = Account()
+        self._step = WriteOffs()
         self._under_way = False
 
 

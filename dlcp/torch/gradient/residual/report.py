@@ -48,7 +48,7 @@ class ResidualReport:
 
 
 @dataclass(slots=True)
-class Account:
+class WriteOffs:
     """Counts behind WrittenOff. Energies are sums of squares."""
 
     nbytes: int = 0
@@ -59,7 +59,7 @@ class Account:
     decayed_energy: float = 0.0
     dropped_energy: float = 0.0
 
-    def __iadd__(self, other: Account) -> Account:
+    def __iadd__(self, other: WriteOffs) -> WriteOffs:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self

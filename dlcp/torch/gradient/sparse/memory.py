@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
+from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.coding.plan import CodePlan
 from dlcp.torch.gradient.residual.feedback import FROM_SENDER, FeedbackMemory, KeptStream
 from dlcp.torch.gradient.residual.saved import VERSION

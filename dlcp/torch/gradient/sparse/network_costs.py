@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dlcp.torch.gradient.buffer.agreement import Agreements, Figures, estimates
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.buffer.pipeline import GradientBuffer
+    from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
     from dlcp.transport.communicator import Communicator
 
 _VALUE_BYTES = 4
