@@ -1,0 +1,162 @@
+"""The shape of the Python code: lines of a function, parameters, methods of a class, files of a folder.
+
+What is over a limit stands below by name. The lists may only get shorter: a name that is within the limit comes off.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FOLDERS = ("dlcp", "sim/dlcp_sim", "bench", "tests")
+Sizes = Mapping[str, int]
+"""By the name of what is measured: a folder, or `file:class.function`."""
+
+TORCHS = {"dlcp/torch/process_group.py:ProcessGroup"}
+"""Interfaces that torch prescribes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much of something there may be."""
+
+    most: int
+    known: frozenset[str]
+    """What is over it; nothing else may be."""
+
+
+LIMITS = {
+    "lines of a function": Limit(
+        70,
+        frozenset(
+            {
+                "dlcp/hub/command.py:main",
+                "dlcp/train/command.py:_plan",
+                "dlcp/transport/membership.py:Membership._start",
+                "dlcp/transport/schedule/checker.py:_check_values",
+                "dlcp/transport/schedule/graph.py:Graph._add_rank",
+                "dlcp/transport/schedule/interpreter.py:run",
+                "tests/switch/test_entries.py:test_small_policy_in_full",
+                "tests/vectors/aggregation.py:records",
+                "tests/vectors/generate.py:frames",
+                "tests/vectors/generate.py:headers",
+                "tests/vectors/generate.py:protected",
+                "tests/vectors/switch_frames.py:_frames",
+            }
+        ),
+    ),
+    "parameters of a function": Limit(
+        8,
+        frozenset(
+            {
+                "dlcp/lab/netlab.py:Lab.__init__",
+                "dlcp/switch/software/process.py:start",
+                "dlcp/torch/data/cache.py:DataCache.__init__",
+                "dlcp/train/plan.py:plan_runs",
+                "dlcp/train/training.py:train",
+                "dlcp/transport/endpoint.py:Endpoint._start_send",
+                "dlcp/transport/endpoint.py:Endpoint.send",
+                "dlcp/transport/flight_recorder.py:FlightRecorder.record",
+                "dlcp/transport/flight_recorder.py:FlightRecorder.record_message",
+                "dlcp/transport/gradient.py:mark_importance",
+                "dlcp/transport/membership.py:Membership.__init__",
+                "dlcp/transport/schedule/interpreter.py:run",
+                "dlcp/transport/work.py:Work.__init__",
+                "sim/dlcp_sim/cosimulation/group.py:SimulatedGroup.bounded_all_reduce",
+                "sim/dlcp_sim/cosimulation/training.py:time_to_accuracy",
+                "sim/dlcp_sim/fabrics/trees.py:FatTree",
+                "sim/dlcp_sim/workloads/collectives.py:_lay_pieces",
+                "tests/support/frame_builder.py:dlcp",
+                "tests/support/frame_builder.py:ipv4",
+                "tests/support/switched_hosts.py:packet",
+            }
+        ),
+    ),
+    "methods of a class": Limit(60, frozenset(TORCHS)),
+    "files of a folder": Limit(40, frozenset({"dlcp/transport", "tests/support", "tests/torch/gradient"})),
+}
+
+
+def defined(
+    tree: ast.AST, within: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    """Every function and class of a file with its full name, those inside others too."""
+    for node in ast.iter_child_nodes(tree):
+        name = within
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{within}.{node.name}".lstrip(".")
+            yield name, node
+        yield from defined(node, name)
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many a caller sees: without self and cls; *args and **kwargs are one each."""
+    given = node.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    stars = (given.vararg is not None) + (given.kwarg is not None)
+    return len(names) + stars - (names[:1] in (["self"], ["cls"]))
+
+
+def measured(root: Path) -> dict[str, dict[str, int]]:
+    """All sizes, by kind. Of equal names the largest counts."""
+    sizes: dict[str, dict[str, int]] = {kind: {} for kind in LIMITS}
+
+    def note(kind: str, name: str, size: int) -> None:
+        sizes[kind][name] = max(size, sizes[kind].get(name, 0))
+
+    for folder in FOLDERS:
+        for file in sorted((root / folder).rglob("*.py")):
+            place, inside = file.relative_to(root), file.parent.relative_to(root).as_posix()
+            note("files of a folder", inside, sizes["files of a folder"].get(inside, 0) + 1)
+            for name, node in defined(ast.parse(file.read_text(), str(file))):
+                if isinstance(node, ast.ClassDef):
+                    methods = [
+                        each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                    ]
+                    note("methods of a class", f"{place}:{name}", len(methods))
+                else:
+                    assert node.end_lineno is not None
+                    note("lines of a function", f"{place}:{name}", node.end_lineno - node.lineno + 1)
+                    note("parameters of a function", f"{place}:{name}", parameters(node))
+    return sizes
+
+
+@pytest.fixture(scope="module")
+def sizes(repository: Path) -> dict[str, dict[str, int]]:
+    found = measured(repository)
+    assert len(found["lines of a function"]) > 5000, "nothing was checked"
+    return found
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_nothing_more_is_over_the_limit(kind: str, sizes: Mapping[str, Sizes]) -> None:
+    limit = LIMITS[kind]
+    over = {name: size for name, size in sizes[kind].items() if size > limit.most}
+    assert {name: over[name] for name in over.keys() - limit.known} == {}, f"{kind}: at most {limit.most}"
+    assert sorted(limit.known - over.keys()) == [], "these are within the limit: take them off the list"
+
+
+def test_sizes_are_counted(tmp_path: Path) -> None:
+    text = (
+        "class A:\n"
+        "    def f(self, a, /, b, *more, c=1, **others):\n"
+        "        def g():\n"
+        "            return 1\n"
+        "\n"
+        "    @property\n"
+        "    async def h(self):\n"
+        "        pass\n"
+    )
+    for name in ("bench/a.py", "bench/b.py", "bench/deep/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text if name == "bench/a.py" else "")
+    assert measured(tmp_path) == {
+        "lines of a function": {"bench/a.py:A.f": 3, "bench/a.py:A.f.g": 2, "bench/a.py:A.h": 2},
+        "parameters of a function": {"bench/a.py:A.f": 5, "bench/a.py:A.f.g": 0, "bench/a.py:A.h": 0},
+        "methods of a class": {"bench/a.py:A": 2},
+        "files of a folder": {"bench": 2, "bench/deep": 1},
+    }
