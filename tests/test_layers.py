@@ -240,7 +240,7 @@ GRADIENT_ARROWS = {
     "buffer": {"element_runs", "layout", "options", "residual", "rules"},
     "importance": {"layout", "options"},
     "coding": {"buffer", "layout", "residual"},
-    "sparse": {"buffer", "coding", "options", "residual"},
+    "sparse": {"buffer", "coding", "layout", "options", "residual"},
     "flow": {"buffer", "coding", "element_runs", "layout", "sparse"},
     "recipes": {
         *("buffer", "coding", "fills", "flow", "importance", "layout", "loss", "options"),

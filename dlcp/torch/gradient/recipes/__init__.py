@@ -6,9 +6,9 @@
 | exact        | exact                   |                           |
 | dlcp         | bounded                 | loss, fills, importance   |
 | low_bit      | low_bit, by_hosts       | coding, residual          |
-| mstopk       | mstopk, sparse          | sparse                    |
+| mstopk       | mstopk                  | sparse                    |
 | hitopk       | mstopk, by_hosts        | sparse                    |
-| redsync      | redsync, sparse         | sparse                    |
+| redsync      | redsync                 | sparse                    |
 | gradientflow | gradientflow            | flow, sparse              |
 
 `table` has them by name, with the options that each reads. Only GradientState looks them up.

@@ -18,9 +18,9 @@ from dlcp import checks
 from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.recipes.sparse import SparsePipeline
 from dlcp.torch.gradient.sparse.density import Density
 from dlcp.torch.gradient.sparse.frame import Choice, Section
+from dlcp.torch.gradient.sparse.pipeline import SparsePipeline
 from dlcp.torch.gradient.sparse.stream import STREAM_MAX
 from dlcp.torch.selectors import SELECTORS, MSTopK, Selector
 

@@ -22,10 +22,10 @@ from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import SPARSE_CODECS
-from dlcp.torch.gradient.recipes.sparse import SparsePipeline, SparsePlan
 from dlcp.torch.gradient.sparse.density import Density
 from dlcp.torch.gradient.sparse.frame import Choice, Section
 from dlcp.torch.gradient.sparse.network_costs import NetworkCosts
+from dlcp.torch.gradient.sparse.pipeline import SparsePipeline, SparsePlan
 from dlcp.torch.selectors import SELECTORS, SampledThreshold, Selector
 
 if TYPE_CHECKING:
