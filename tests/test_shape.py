@@ -77,7 +77,7 @@ LIMITS = {
         ),
     ),
     "methods of a class": Limit(60, frozenset(TORCHS)),
-    "files of a folder": Limit(40, frozenset({"dlcp/transport", "tests/support", "tests/torch/gradient"})),
+    "files of a folder": Limit(40, frozenset({"dlcp/transport", "tests/support"})),
 }
 
 

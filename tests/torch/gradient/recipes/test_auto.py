@@ -13,9 +13,9 @@ from torch import nn
 import dlcp.torch
 from dlcp.torch.gradient.recipes.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
 from tests.torch import ranks
+from tests.torch.gradient.recipes.test_low_bit import whole_numbers
 from tests.torch.gradient.test_exchange import same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, net
-from tests.torch.gradient.test_low_bit import whole_numbers
 
 NUMEL = 5000
 

@@ -14,7 +14,7 @@ from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from tests.torch import ranks
-from tests.torch.gradient.test_low_bit import whole_numbers
+from tests.torch.gradient.recipes.test_low_bit import whole_numbers
 from tests.torch.hub import MIB, environment_of_hub
 
 NUMEL = 40_000

@@ -26,8 +26,8 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.transport.communicator import Communicator
 from tests.support.seeds import for_each_seed
 from tests.torch import ranks
+from tests.torch.gradient.recipes.test_low_bit import LOW, kept, whole_numbers
 from tests.torch.gradient.test_exchange import WHOLE, same_on_all_ranks, total
-from tests.torch.gradient.test_low_bit import LOW, kept, whole_numbers
 
 RANKS = 4
 

@@ -22,8 +22,8 @@ from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.coded import CODECS
 from tests.torch import ranks
+from tests.torch.gradient.recipes.test_low_bit import kept, whole_numbers
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks, total
-from tests.torch.gradient.test_low_bit import kept, whole_numbers
 
 needs_cuda = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device and torch with CUDA"

@@ -19,8 +19,8 @@ from dlcp.torch.gradient.sparse.density import count_of
 from dlcp.torch.selectors import Largest
 from tests.support.hosts import on_hosts
 from tests.torch import ranks
+from tests.torch.gradient.recipes.test_low_bit import kept
 from tests.torch.gradient.test_exchange import same_on_all_ranks, total
-from tests.torch.gradient.test_low_bit import kept
 
 HOSTS, RANKS = 2, 2
 LOW_BIT = {"recipe": "low_bit", "codec": "int4", "small_numel": 0, "warmup_steps": 0}

@@ -24,10 +24,10 @@ from dlcp.transport.communicator import Communicator
 from tests.hub.test_coded import coded, core_groups, summed
 from tests.hub.test_service import ranks_of, service
 from tests.torch import ranks
-from tests.torch.gradient import test_low_bit
+from tests.torch.gradient.recipes import test_low_bit
+from tests.torch.gradient.recipes.test_low_bit import LOW, hooked_low, kept
 from tests.torch.gradient.test_exchange import same_on_all_ranks
 from tests.torch.gradient.test_hook import batches, net
-from tests.torch.gradient.test_low_bit import LOW, hooked_low, kept
 from tests.torch.hub import MIB, environment_of_hub
 
 

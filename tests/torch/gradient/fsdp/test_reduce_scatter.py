@@ -14,9 +14,9 @@ from torch import nn
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.residual.rule import ResidualRule
 from tests.torch import ranks
+from tests.torch.gradient.recipes.test_low_bit import kept
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net
-from tests.torch.gradient.test_low_bit import kept
 
 # --- the layout of what FSDP sends --------------------------------------------------------------------------
 
