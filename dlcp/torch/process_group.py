@@ -107,6 +107,10 @@ class ProcessGroup(dist.ProcessGroup):
     TypeError before anything is sent.
     """
 
+    # Without a value here torch 2.4's property of this name would be in the way.
+    options: Options = None
+    """What the group was made with."""
+
     def __init__(
         self,
         shared: SharedJob,
@@ -150,12 +154,24 @@ class ProcessGroup(dist.ProcessGroup):
         store, timeout_s = backend_options.store, backend_options.timeout.total_seconds()
         ranks = list(backend_options.global_ranks_in_group)
         name = str(backend_options.group_id)
-        world = dist.group.WORLD
-        if ranks and isinstance(world, ProcessGroup) and options.settings is None:
+        world = ProcessGroup.within(dist.group.WORLD)
+        if ranks and world is not None and options.settings is None:
             # A later group's ranks belong to the default group's job.
             return cls._open(world._shared, ranks, store, name, options, timeout_s)
         rank, size = backend_options.group_rank, backend_options.group_size
         return cls.of_store(store, rank, size, timeout_s, options, name)
+
+    @staticmethod
+    def within(group: object) -> ProcessGroup | None:
+        """The group of dlcp in one of torch's: itself, or that which serves some of its devices; None: neither."""
+        if isinstance(group, ProcessGroup):
+            return group
+        if isinstance(group, dist.ProcessGroup):
+            for device in group._device_types:
+                inner = getattr(group._get_backend(device), "group", None)
+                if isinstance(inner, ProcessGroup):
+                    return inner
+        return None
 
     @classmethod
     def of_store(
@@ -725,7 +741,7 @@ class ProcessGroup(dist.ProcessGroup):
             # torch leaves -1 ms where no time was given.
             if timeout > _NO_TIME:
                 call["timeout_s"] = timeout.total_seconds()
-            if not opts.asyncOp:
+            if not getattr(opts, "asyncOp", True):  # not in older torch, nor below
                 call["wait_follows"] = True
         if self._traffic_class is not None:
             call["traffic_class"] = self._traffic_class
@@ -797,7 +813,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, name: str, opts: Any, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
     ) -> CollectiveWork:
         work = CollectiveWork(operations, result, back)
-        if back and (opts is None or opts.asyncOp):
+        if back and getattr(opts, "asyncOp", True):
             # Copies the results back even if no caller waits, or one waits only for the group's next barrier.
             work.settle_when_over()
         return work
