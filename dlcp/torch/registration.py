@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dlcp.torch.backend import Backend
     from dlcp.torch.process_group import ProcessGroup
 
+OLDEST = "2.4"
+"""The oldest torch with which the smoke tests pass; pyproject.toml accepts none before it."""
+
 
 def register() -> None:
     """Makes init_process_group("dlcp") work. May be called any number of times."""
@@ -29,6 +32,10 @@ def register() -> None:
 
 def _create(backend_options: Any, pg_options: Any = None) -> ProcessGroup | Backend:
     """What torch calls for every group of this backend that this rank is in."""
+    import torch
+
+    if torch.__version__ < OLDEST:
+        raise ImportError(f"torch is {torch.__version__}; accepted by the backend dlcp: {OLDEST} or later")
     from dlcp.torch.process_group import ProcessGroup
 
     if not _has_other_backends():
