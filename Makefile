@@ -43,7 +43,7 @@ SHELL := /bin/bash
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
-	@echo "make test-torch  smoke tests with each version of torch    TORCH_VERSIONS=\"2.6.0 2.13.0\""
+	@echo "make test-torch  smoke tests with each version of torch    TORCH_VERSIONS=\"2.12.1 2.13.0\""
 	@echo "make check     lint, types and the fast tests"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "torch"
 # The oldest that pyproject.toml accepts, and since then every minor version.
-VERSIONS = "2.4.0 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1"
+VERSIONS = "2.11.0 2.12.1 2.13.0 2.14.1"
 INSTALL_S, RUN_S = 1800, 1800
 
 

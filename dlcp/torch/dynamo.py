@@ -18,17 +18,12 @@ def skip(*modules: types.ModuleType) -> None:
     """Marks every function and method that these modules define, and what they call, as not to be compiled."""
     from torch._C._dynamo import eval_frame
 
-    def mark(code: types.CodeType) -> None:
-        if hasattr(eval_frame, "skip_code"):
-            eval_frame.skip_code(code)  # the older torch
-        else:
-            skip = eval_frame._FrameAction.SKIP
-            eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(skip, skip))
-
+    skip = eval_frame._FrameAction.SKIP
+    strategy = eval_frame._FrameExecStrategy(skip, skip)
     for module in modules:
         for function in _functions(module):
             # The first for a frame that is about to run, the second for a call that is about to be inlined.
-            mark(function.__code__)
+            eval_frame.set_code_exec_strategy(function.__code__, strategy)
             function._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 

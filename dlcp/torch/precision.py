@@ -248,8 +248,7 @@ def _work(
 
 def _options(async_op: bool) -> Any:
     options = dist.AllreduceOptions()
-    if hasattr(options, "asyncOp"):  # not in older torch
-        options.asyncOp = async_op
+    options.asyncOp = async_op
     return options
 
 

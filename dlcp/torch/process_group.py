@@ -107,10 +107,6 @@ class ProcessGroup(dist.ProcessGroup):
     TypeError before anything is sent.
     """
 
-    # Without a value here torch 2.4's property of this name would be in the way.
-    options: Options = None
-    """What the group was made with."""
-
     def __init__(
         self,
         shared: SharedJob,
@@ -741,7 +737,7 @@ class ProcessGroup(dist.ProcessGroup):
             # torch leaves -1 ms where no time was given.
             if timeout > _NO_TIME:
                 call["timeout_s"] = timeout.total_seconds()
-            if not getattr(opts, "asyncOp", True):  # not in older torch, nor below
+            if not opts.asyncOp:
                 call["wait_follows"] = True
         if self._traffic_class is not None:
             call["traffic_class"] = self._traffic_class
@@ -813,7 +809,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, name: str, opts: Any, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
     ) -> CollectiveWork:
         work = CollectiveWork(operations, result, back)
-        if back and getattr(opts, "asyncOp", True):
+        if back and (opts is None or opts.asyncOp):
             # Copies the results back even if no caller waits, or one waits only for the group's next barrier.
             work.settle_when_over()
         return work

@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-_asks = getattr(c10d, "_allow_inflight_collective_as_graph_input", lambda: False)  # not in older torch
-
 
 class _Bearer(dist.ProcessGroup):
     """A group for one call, whose barrier is a work that exists already."""
@@ -35,7 +33,7 @@ def whole(work: dist.Work) -> dist.Work:
 
 def register(work: dist.Work, result: Sequence[torch.Tensor]) -> None:
     """Has wait_tensor() of a result wait for the work, where torch asks for that; torch's own groups do so in C++."""
-    if _asks():
+    if c10d._allow_inflight_collective_as_graph_input():
         for tensor in result:
             if tensor.layout is torch.strided:
                 c10d._register_work(tensor, whole(work))

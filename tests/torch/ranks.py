@@ -91,7 +91,6 @@ class _Rank:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// connects to the store that the test serves
-            "TORCHELASTIC_RESTART_COUNT": "0",  # torch 2.4 asks for it then
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
             **environment,

@@ -147,7 +147,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _work(pending: list[PendingBuffer], result: list[torch.Tensor], opts: Any) -> CollectiveWork:
     work = GradientWork(pending, result)
-    if getattr(opts, "asyncOp", True):
+    if opts is None or opts.asyncOp:
         # Results are copied back, and residuals kept, even if no caller waits.
         work.get_future()
     return work

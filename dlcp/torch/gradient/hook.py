@@ -61,6 +61,7 @@ def layout_of(state: GradientState, bucket: GradBucket) -> Layout:
 def _plain(exchange: GradientExchange, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
+    options.asyncOp = True
     work = exchange.group.allreduce([buffer], options)
     future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
     return future
