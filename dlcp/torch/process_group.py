@@ -150,12 +150,24 @@ class ProcessGroup(dist.ProcessGroup):
         store, timeout_s = backend_options.store, backend_options.timeout.total_seconds()
         ranks = list(backend_options.global_ranks_in_group)
         name = str(backend_options.group_id)
-        world = dist.group.WORLD
-        if ranks and isinstance(world, ProcessGroup) and options.settings is None:
+        world = ProcessGroup.within(dist.group.WORLD)
+        if ranks and world is not None and options.settings is None:
             # A later group's ranks belong to the default group's job.
             return cls._open(world._shared, ranks, store, name, options, timeout_s)
         rank, size = backend_options.group_rank, backend_options.group_size
         return cls.of_store(store, rank, size, timeout_s, options, name)
+
+    @staticmethod
+    def within(group: object) -> ProcessGroup | None:
+        """The group of dlcp in one of torch's: itself, or that which serves some of its devices; None: neither."""
+        if isinstance(group, ProcessGroup):
+            return group
+        if isinstance(group, dist.ProcessGroup):
+            for device in group._device_types:
+                inner = getattr(group._get_backend(device), "group", None)
+                if isinstance(inner, ProcessGroup):
+                    return inner
+        return None
 
     @classmethod
     def of_store(

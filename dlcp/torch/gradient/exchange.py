@@ -40,12 +40,14 @@ def exchange_of(
     `communicator`: of the group's ranks, for callers that number collectives themselves; None: the group's own. Raises
     TypeError: a group of another backend; ValueError: there is none.
     """
+    from dlcp.torch.process_group import ProcessGroup  # which imports this package
+
     group = group or state.group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group; accepted: after init_process_group")
-    if group.name() != BACKEND_NAME:
+    if (inner := ProcessGroup.within(group)) is None:
         raise TypeError(f"the group's backend is {group.name()}; accepted for gradients: {BACKEND_NAME}")
-    exchange = GradientExchange(group, state, communicator)  # type: ignore[arg-type]
+    exchange = GradientExchange(inner, state, communicator)
     exchange.group.communicator.job.metrics.include("gradients", state.ledger)
     return exchange
 
