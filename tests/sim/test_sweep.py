@@ -228,7 +228,7 @@ def test_a_worker_keeps_its_answers_apart_from_what_is_printed() -> None:
         connection.close()
         assert process.stdout.read() == b""
         process.stdout.close()
-        assert process.wait(10) == 0
+        assert process.wait(100) == 0
 
 
 @pytest.mark.parametrize(
