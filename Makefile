@@ -21,6 +21,9 @@ SANITIZE ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 # The module, the wheel and what a second clone builds share objects. Asked for at each recipe: setup may just have brought it.
 export CMAKE_CXX_COMPILER_LAUNCHER = $(shell command -v ccache)
+# A hundred programs of the tests import torch, which is installed without bytecode: the first one leaves it for the others,
+# also where the environment says that Python is not to write any.
+unexport PYTHONDONTWRITEBYTECODE
 PY := $(VENV)/bin/python
 comma := ,
 NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
