@@ -21,6 +21,9 @@ SANITIZE ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 # The module, the wheel and what a second clone builds share objects. Asked for at each recipe: setup may just have brought it.
 export CMAKE_CXX_COMPILER_LAUNCHER = $(shell command -v ccache)
+# A hundred programs of the tests import torch, which is installed without bytecode: the first one leaves it for the others,
+# also where the environment says that Python is not to write any.
+unexport PYTHONDONTWRITEBYTECODE
 PY := $(VENV)/bin/python
 comma := ,
 NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
@@ -38,11 +41,12 @@ PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard .ci dlcp docs/site p4/compile.py sim bench examples tests)
 
 SHELL := /bin/bash
-.PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
+.PHONY: help setup native test test-torch check lint lint-ruff lint-types lint-format lint-tidy format
 .PHONY: p4 settings drawings lines docs wheels bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
+	@echo "make test-torch  smoke tests with each version of torch    TORCH_VERSIONS=\"2.12.1 2.13.0\""
 	@echo "make check     lint, types and the fast tests"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
@@ -133,6 +137,10 @@ endif
 PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadscope
 test: native
 	$(PYTEST) $(PYTEST_ARGS)
+
+# Draws up to 6 GB for each version, one after another, and deletes them. Which tests: SMOKE in tests/conftest.py.
+test-torch: setup
+	$(PY) .ci/torch_versions.py $(TORCH_VERSIONS)
 
 # For daily work. What it leaves out: SLOW in tests/conftest.py.
 check: native lint-ruff lint-types

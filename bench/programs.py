@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
@@ -43,9 +44,10 @@ def words(name: str, options: dict[str, object]) -> list[str]:
     return line
 
 
-def ask(name: str, **options: object) -> dict:
+def ask(name: str, **options: object) -> dict[str, Any]:
     """Runs a program to its end; its answer."""
-    return json.loads(run(words(name, options), timeout_s=600).splitlines()[-1])
+    answer: dict[str, Any] = json.loads(run(words(name, options), timeout_s=600).splitlines()[-1])
+    return answer
 
 
 def run(line: Sequence[str | os.PathLike[str]], timeout_s: float | None = None) -> str:

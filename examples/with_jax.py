@@ -1,29 +1,22 @@
-"""JAX: a sum over all ranks inside jit, as a callback of the host.
+"""JAX, without torch: gradients summed over all ranks inside jit.
 
-    torchrun --nproc-per-node 2 examples/with_jax.py
+    python examples/with_jax.py [RANKS]
 
-BACKEND=gloo: the same over Gloo.
+PRECISION=int8: in few bits. On several hosts each runs `fit` for its own rank, over a folder that all of them see.
 """
 
 import os
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
-import torch.distributed as dist
-from jax.experimental import io_callback
 
-
-def sum_on_host(values: jax.Array) -> np.ndarray:
-    total = np.array(values)  # a copy: JAX's own memory is not to be written
-    dist.all_reduce(torch.from_numpy(total))
-    return total
-
-
-def all_reduce(values: jax.Array) -> jax.Array:
-    """The sum over all ranks. Ordered: every rank makes its calls in one order, and JAX drops and repeats none."""
-    return io_callback(sum_on_host, jax.ShapeDtypeStruct(values.shape, values.dtype), values, ordered=True)
+import dlcp.jax
+from dlcp.numpy import Ranks
 
 
 def loss_of(weights: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
@@ -31,22 +24,30 @@ def loss_of(weights: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
     return jnp.mean((outputs - jnp.sin(inputs[:, :1])) ** 2)
 
 
-@jax.jit
-def step(weights: dict[str, jax.Array], inputs: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-    loss, gradients = jax.value_and_grad(loss_of)(weights, inputs)
-    means = jax.tree.map(lambda gradient: all_reduce(gradient) / dist.get_world_size(), gradients)
-    return jax.tree.map(lambda weight, mean: weight - 0.1 * mean, weights, means), loss
+def fit(folder: str, rank: int, size: int) -> float:
+    first, second = jax.random.split(jax.random.key(rank))
+    weights = {
+        "first": jax.random.normal(first, (32, 128)) / 8,
+        "second": jax.random.normal(second, (128, 1)) / 16,
+    }
+    samples = np.random.default_rng(0)
+    with Ranks(folder, rank, size, timeout_s=60) as ranks:
+
+        @jax.jit
+        def step(weights: dict[str, jax.Array], inputs: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+            found = jax.value_and_grad(loss_of)(weights, inputs)
+            loss, gradients = dlcp.jax.all_reduce(ranks, found, "avg", precision=os.environ.get("PRECISION"))
+            return jax.tree.map(lambda weight, mean: weight - 0.1 * mean, weights, gradients), loss
+
+        weights = dlcp.jax.broadcast(ranks, weights)  # all ranks begin with those of rank 0
+        for _ in range(40):
+            batch = samples.normal(size=(128, 32))[rank::size]
+            weights, loss = step(weights, jnp.asarray(batch, jnp.float32))
+        return float(loss)
 
 
-dist.init_process_group(os.environ.get("BACKEND", "dlcp"))
-first, second = jax.random.split(jax.random.key(0))
-weights = {
-    "first": jax.random.normal(first, (32, 128)) / 8,
-    "second": jax.random.normal(second, (128, 1)) / 16,
-}
-samples = np.random.default_rng(dist.get_rank())
-for _ in range(40):
-    weights, loss = step(weights, jnp.asarray(samples.normal(size=(64, 32)), jnp.float32))
-if dist.get_rank() == 0:
-    print(f"loss {float(loss):.9g}")
-dist.destroy_process_group()
+if __name__ == "__main__":
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, get_context("spawn")) as pool:
+        losses = list(pool.map(fit, [folder] * size, range(size), [size] * size))
+    print(f"loss {losses[0]:.9g}")

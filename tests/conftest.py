@@ -108,6 +108,34 @@ SLOW = (
     "tests/transport/test_ping.py",
     "tests/transport/test_wire_vectors.py",
 )
+# What `make test-torch` tries under each version of torch: a group's life, every collective, errors, DDP and FSDP2,
+# exact and with bounded gradients, and what dlcp replaces in torch.
+SMOKE = (
+    "tests/torch/gradient/test_fsdp.py::test_without_loss",
+    "tests/torch/gradient/test_hook.py::test_training_is_alike",
+    "tests/torch/gradient/test_low_bit.py::test_a_run_is_repeated",
+    "tests/torch/gradient/test_low_bit.py::test_fsdp_reduces",
+    "tests/torch/test_backend.py",
+    "tests/torch/test_callbacks.py",
+    "tests/torch/test_collectives.py::test_collective[world2",
+    "tests/torch/test_cpp_virtuals.py::test_future_is_complete",
+    "tests/torch/test_cpp_virtuals.py::test_join",
+    "tests/torch/test_cpp_virtuals.py::test_wait_tensor",
+    "tests/torch/test_dynamo.py",
+    "tests/torch/test_errors.py::test_dead_peer",
+    "tests/torch/test_errors.py::test_futures_carry",
+    "tests/torch/test_errors.py::test_mismatch",
+    "tests/torch/test_errors.py::test_timeout_names",
+    "tests/torch/test_errors.py::test_wrong_calls",
+    "tests/torch/test_lifetime.py::test_init_after_destroy",
+    "tests/torch/test_lifetime.py::test_subgroups",
+    "tests/torch/test_lifetime.py::test_world_of_one",
+    "tests/torch/test_registration.py::test_importing_torch_registers",
+    "tests/torch/test_registration.py::test_without_autoload",
+    "tests/torch/test_training.py::test_ddp[",
+    "tests/torch/test_training.py::test_ddp_comm_hook",
+    "tests/torch/test_training.py::test_fsdp2[full",
+)
 
 
 def worker_group(nodeid: str) -> str:
@@ -138,6 +166,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
+        if item.nodeid.startswith(SMOKE):
+            item.add_marker("smoke")
     first = {places[0] for places in ONE_AFTER_ANOTHER}
     items.sort(key=lambda item: worker_group(item.nodeid) not in first)
     if os.geteuid() == 0:

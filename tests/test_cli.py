@@ -80,7 +80,7 @@ def test_version_names_what_hosts_should_share() -> None:
         ),
         (
             ("ping", "--size", "0", "h:1"),
-            "dlcp ping: argument --size: '0'; accepted: 1 to 4294967295 bytes, such as 1500, 64K, 16M;"
+            "dlcp ping: argument --size: '0' is no size; accepted: such as 512M, 8G (1024 each);"
             " `dlcp ping --help` says what is accepted",
         ),
         (

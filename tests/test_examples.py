@@ -22,7 +22,6 @@ UNDER_TORCHRUN = {
     "hf_trainer": ["accelerate", "transformers"],
     "with_accelerate": ["accelerate"],
     "with_deepspeed": ["deepspeed"],
-    "with_jax": ["jax"],
     "with_lightning": ["lightning"],
 }
 ALONE = {"ray_train": ["pandas", "ray"], "with_torchft": ["torchft"]}
@@ -84,8 +83,11 @@ def test_framework_ends_with_the_loss_of_gloo(name: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def test_ranks_without_torch_end_with_the_loss_of_one() -> None:
-    one, two = (loss_in(printed_by(str(FOLDER / "numpy_ranks.py"), number)) for number in "12")
+@pytest.mark.parametrize("name", ["numpy_ranks", "with_jax"])
+def test_ranks_without_torch_end_with_the_loss_of_one(name: str) -> None:
+    if name == "with_jax":
+        pytest.importorskip("jax")
+    one, two = (loss_in(printed_by(str(FOLDER / f"{name}.py"), number)) for number in "12")
     assert two == pytest.approx(one, rel=1e-6)
 
 

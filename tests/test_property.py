@@ -24,9 +24,14 @@ def run(native_build: Path) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_property_random_worlds_hold(run: Run) -> None:
-    result = run("--seeds", "1000")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("first", "last"),
+    # Seed 366 is left to `make soak`: its world takes six times as long as all these together.
+    [(1, 365), (367, 1000)],
+)
+def test_property_random_worlds_hold(run: Run, first: int, last: int) -> None:
+    result = run("--first", str(first), "--seeds", str(last - first + 1))
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -51,16 +51,20 @@ def run(arguments: Sequence[str]) -> int:
 
 def _start_ranks(arguments: Sequence[str], ranks: int) -> int:
     """Runs this command as the ranks of this host, in other processes."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    # Gloo would ask for the address of this host's name, which it may not have.
-    given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **os.environ}
-    commands = []
-    for rank in range(ranks):
-        own = rank_processes.variables(rank, ranks, "127.0.0.1", port, of_one_host=True)
-        words = [sys.executable, "-m", "dlcp", "bench", *arguments]
-        commands.append(rank_processes.RankCommand(words, {**given, **own}, f"rank {rank}"))
-    return rank_processes.run_ranks(commands, marked=False, answer=_WRONG)
+    # Held to the end, or the kernel may give the port to another program before rank 0 has started. Rank 0's store
+    # listens on it all the same: both sockets say SO_REUSEADDR, and this one does not listen (socket(7), ip(7)).
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        # Gloo would ask for the address of this host's name, which it may not have.
+        given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **os.environ}
+        commands = []
+        for rank in range(ranks):
+            own = rank_processes.variables(rank, ranks, "127.0.0.1", port, of_one_host=True)
+            words = [sys.executable, "-m", "dlcp", "bench", *arguments]
+            commands.append(rank_processes.RankCommand(words, {**given, **own}, f"rank {rank}"))
+        return rank_processes.run_ranks(commands, marked=False, answer=_WRONG)
 
 
 def _be_rank(options: argparse.Namespace) -> int:

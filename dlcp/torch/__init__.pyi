@@ -1,5 +1,6 @@
 # The public names of dlcp.torch, and where each lives: the one listing, which __init__.py reads too.
 
+from dlcp.torch.backend import Backend as Backend
 from dlcp.torch.backend_name import BACKEND_NAME as BACKEND_NAME
 from dlcp.torch.creation import create as create
 from dlcp.torch.data.cache import DataCache as DataCache

@@ -1,8 +1,8 @@
 """Communication hooks for DistributedDataParallel.
 
 torch's Python hooks work over dlcp as they are. Its built-in C++ hook that compresses
-(BuiltinCommHookType.FP16_COMPRESS) fails over any Python process group: it expects a future that C++ has completed. So
-that one is here.
+(BuiltinCommHookType.FP16_COMPRESS) expects a future that C++ has completed: DDP registers the one here in its place
+(patches.py).
 """
 
 # No `from __future__ import annotations`: register_comm_hook looks at the annotations themselves.

@@ -69,9 +69,9 @@ class HubOptimizer(torch.optim.Optimizer):
         overlap: bool = False,
     ) -> None:
         integer("buffer_bytes", buffer_bytes, 4)
-        process_group = dist.group.WORLD if group is None else group
-        if not isinstance(process_group, ProcessGroup):
-            raise ArgumentError(f"group is {process_group!r}; accepted: a group of the backend dlcp")
+        process_group = ProcessGroup.within(given := dist.group.WORLD if group is None else group)
+        if process_group is None:
+            raise ArgumentError(f"group is {given!r}; accepted: a group of the backend dlcp")
         hub = process_group.communicator.hub_group
         if hub is None:
             raise ArgumentError(

@@ -27,8 +27,8 @@ def monitored_barrier(
     group = dist.group.WORLD if group is None else group
     if group == NON_MEMBER:
         return
-    if not isinstance(group, ProcessGroup):
+    if (inner := ProcessGroup.within(group)) is None:
         raise TypeError(f"group is a {type(group).__name__}; accepted: a group of the backend dlcp")
     if isinstance(timeout, int | float):
         timeout = timedelta(seconds=timeout)
-    group.monitored_barrier(timeout, wait_all_ranks)
+    inner.monitored_barrier(timeout, wait_all_ranks)

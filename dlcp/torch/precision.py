@@ -24,6 +24,7 @@ from torch import Tensor
 from dlcp.errors import ArgumentError
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
+from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import CopyBack, readable, reduction, span, writable
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.coded import (
@@ -255,9 +256,9 @@ def _group(group: dist.ProcessGroup | None) -> Any:
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group; accepted: after init_process_group")
-    if group.name() != BACKEND_NAME:
+    if (inner := ProcessGroup.within(group)) is None:
         raise TypeError(f"the group's backend is {group.name()}; accepted with a precision: {BACKEND_NAME}")
-    return group
+    return inner
 
 
 def _check(tensor: Tensor, operation: str, what: str) -> None:

@@ -31,6 +31,7 @@ from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.barriers import monitored_barrier
 from dlcp.torch.failures import for_torch
 from dlcp.torch.gradient import scope
+from dlcp.torch.groups_within import groups_within
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
 from dlcp.torch.self_messages import SelfMessages
@@ -150,12 +151,17 @@ class ProcessGroup(dist.ProcessGroup):
         store, timeout_s = backend_options.store, backend_options.timeout.total_seconds()
         ranks = list(backend_options.global_ranks_in_group)
         name = str(backend_options.group_id)
-        world = dist.group.WORLD
-        if ranks and isinstance(world, ProcessGroup) and options.settings is None:
+        world = ProcessGroup.within(dist.group.WORLD)
+        if ranks and world is not None and options.settings is None:
             # A later group's ranks belong to the default group's job.
             return cls._open(world._shared, ranks, store, name, options, timeout_s)
         rank, size = backend_options.group_rank, backend_options.group_size
         return cls.of_store(store, rank, size, timeout_s, options, name)
+
+    @staticmethod
+    def within(group: object) -> ProcessGroup | None:
+        """The group of dlcp in one of torch's: itself, or that which serves some of its devices; None: neither."""
+        return next((one for one in groups_within(group) if isinstance(one, ProcessGroup)), None)
 
     @classmethod
     def of_store(
@@ -831,5 +837,5 @@ def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
 
-patches.install(ProcessGroup)
+patches.install(ProcessGroup.within)
 dynamo.skip(sys.modules[__name__], work_module)

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from dlcp.torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
+    from dlcp.torch.backend import Backend
     from dlcp.torch.process_group import ProcessGroup
+
+OLDEST = "2.11"
+"""pyproject.toml accepts none before it. 2.4 and 2.6 let go of a work's half in Python: functional collectives hang."""
 
 
 def register() -> None:
@@ -26,30 +30,40 @@ def register() -> None:
     dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def _create(backend_options: Any, pg_options: Any = None) -> ProcessGroup:
+def _create(backend_options: Any, pg_options: Any = None) -> ProcessGroup | Backend:
     """What torch calls for every group of this backend that this rank is in."""
+    import torch
+
+    if torch.__version__ < OLDEST:
+        raise ImportError(f"torch is {torch.__version__}; accepted by the backend dlcp: {OLDEST} or later")
     from dlcp.torch.process_group import ProcessGroup
 
-    _refuse_mixed_backends()
-    return ProcessGroup.create(backend_options, pg_options)
+    if not _has_other_backends():
+        return ProcessGroup.create(backend_options, pg_options)
+    from dlcp.torch.backend import Backend
+
+    return Backend(ProcessGroup.create(backend_options, pg_options))
 
 
-def _refuse_mixed_backends() -> None:
-    """Raises ValueError: the group's backends are "cpu:gloo,cuda:dlcp" or the like.
+def _has_other_backends() -> bool:
+    """Whether the group's backends are "cpu:gloo,cuda:dlcp" or the like. Raises ValueError: so before torch 2.14.
 
-    torch takes a group in Python for all devices, and drops the backends of the others without a word. It does not say
-    which were asked for, but its frame that calls this has them.
+    torch takes a group in Python for all devices, and drops the backends of the others without a word; a Backend in
+    Python it takes from 2.14 on. It does not say which were asked for, but its frame that calls this has them.
     """
+    import torch
+
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
         frame = frame.f_back  # type: ignore[assignment]
     config = None if frame is None else frame.f_locals.get("backend_config")
     devices = {} if config is None else config.get_device_backend_map()
     others = {device: name for device, name in devices.items() if name != BACKEND_NAME}
-    if others:
+    if others and torch.__version__ < "2.14":
         asked = ",".join(f"{device}:{name}" for device, name in devices.items())
         raise ValueError(
-            f"the backend is {asked!r}, but a group of dlcp serves all devices, and torch would drop"
-            f" {', '.join(others.values())}; accepted: {BACKEND_NAME!r} alone, and a group of the other beside it:"
-            f" dist.new_group(backend={next(iter(others.values()))!r})"
+            f"the backend is {asked!r}, but before torch 2.14 (here {torch.__version__}) a group of dlcp serves all"
+            f" devices, and torch would drop {', '.join(others.values())}; accepted: {BACKEND_NAME!r} alone, and a"
+            f" group of the other beside it: dist.new_group(backend={next(iter(others.values()))!r})"
         )
+    return bool(others)

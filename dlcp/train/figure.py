@@ -11,6 +11,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -204,7 +205,7 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
         points: dict[str, Any] = {"color": colour(row.configuration), "alpha": 0.45, "rasterized": True}
         axes.plot(shown, heights, ".", ms=4.5, mew=0, zorder=3, **points)
         ink = _dark(row.configuration)
-        middle, tail = quantile(values, 0.5), quantile(values, 0.99)
+        middle, tail = median(values), quantile(values, 0.99)
         for value, size in ((middle, 0.3), (tail, 0.2)):
             axes.plot([value, value], [place - size, place + size], color=ink, lw=2.2, zorder=5)
         bold: dict[str, Any] = {"color": ink, "fontweight": "bold"}

@@ -38,6 +38,7 @@ from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
 from dlcp.transport.ping_report import PingSample, report
 from dlcp.transport.settings import Settings
 from dlcp.transport.transfer import TransferFuture
+from dlcp.units import parse_size
 
 LISTENER_RANK = 0
 CONTROL_TAG = 1 << 63
@@ -47,7 +48,6 @@ RECEIVES_AHEAD = 2
 OFFER_BYTES_MAX = 4096
 # The client's offer comes from the network. It may ask for this much memory at most.
 LISTENER_BYTES_MAX = 4 << 30
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -417,13 +417,9 @@ def _plan(options: argparse.Namespace) -> PingPlan:
 
 
 def _size(text: str) -> int:
-    unit = text[-1:].upper() if text[-1:].isalpha() else ""
-    try:
-        size = int(text[: len(text) - len(unit)]) * UNITS[unit]
-    except (ValueError, KeyError):
-        size = 0
-    if not 1 <= size < 1 << 32:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: 1 to 4294967295 bytes, such as 1500, 64K, 16M")
+    size = parse_size(text)
+    if size >= 1 << 32:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: less than 4G, such as 1500, 64K, 16M")
     return size
 
 

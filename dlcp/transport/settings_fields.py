@@ -141,7 +141,7 @@ class SettingsFields:
     """
     connect_timeout_s: float = 30.0
     """How long connect() waits for the handshake if the call names no time. Accepted: a number above 0 up to 1e+09."""
-    peer_timeout_s: float = 10.0
+    peer_timeout_s: float = 30.0
     """Silence after which a peer with work outstanding is dead. Accepted: a number above 0 up to 86400."""
     initial_rtt_s: float = 0.01
     """Round-trip time assumed until one is measured. Accepted: a number above 0 up to 10."""

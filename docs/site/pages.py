@@ -31,6 +31,8 @@ OUTSIDE = {
 # Packages by the page of their reference, and the file that lists their public names.
 PACKAGES = {
     "reference/torch.md": ("dlcp.torch", "dlcp/torch/__init__.pyi"),
+    "reference/numpy.md": ("dlcp.numpy", None),
+    "reference/jax.md": ("dlcp.jax", None),
     "reference/transport.md": ("dlcp.transport", "dlcp/transport/__init__.py"),
     "reference/errors.md": ("dlcp.errors", None),
     "reference/switch.md": ("dlcp.switch", "dlcp/switch/__init__.py"),

@@ -61,7 +61,7 @@ struct EndpointConfig {
     Duration max_rto = seconds(1);
     Duration max_ack_delay = microseconds(500);
     Duration timer_granularity = microseconds(100);
-    Duration peer_timeout = seconds(10);
+    Duration peer_timeout = seconds(30);
 
     std::uint32_t max_peers = 4096;  // a session names its peer in 16 bits
     std::uint32_t max_messages_per_peer = 16384;

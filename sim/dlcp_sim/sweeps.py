@@ -215,7 +215,7 @@ class _Worker:
         """A new one that simulates a point."""
         connection, other = Pipe()
         with other:
-            command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno())]
+            command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno()), str(os.getpid())]
             # What can be imported here can be imported there.
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}
             process = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)

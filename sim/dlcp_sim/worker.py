@@ -1,8 +1,8 @@
-"""A process that simulates points of a sweep, one after the other: `python -m dlcp_sim.worker DESCRIPTOR`.
+"""A process that simulates points of a sweep, one after the other: `python -m dlcp_sim.worker DESCRIPTOR PARENT`.
 
-It is asked and answers over one connection, whose descriptor is its argument. A program of its own, not a fork or a
-spawn of the sweep's, so that it inherits neither threads nor somebody's `__main__`. It ends when the connection ends,
-or when the process that started it is gone.
+It is asked and answers over one connection, of which it is given the descriptor, by the process PARENT. A program of
+its own, not a fork or a spawn of the sweep's, so that it inherits neither threads nor somebody's `__main__`. It ends
+when the connection ends, or when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 
-def simulate(tables: Mapping[str, Any], modules: Sequence[str] = ()) -> bytes:
-    """Runs a scenario given in tables. Returns its result as a block. `modules` are imported first."""
+def simulate(tables: Mapping[str, Any], modules: Sequence[str] = (), parent: int | None = None) -> bytes:
+    """Runs a scenario given in tables. Returns its result as a block. `modules` are imported first.
+
+    Ends this process when `parent` is not its parent any more; None: whoever is now.
+    """
     from dlcp_sim.toml import scenario_from
 
     for module in modules:
         importlib.import_module(module)
 
-    parent = os.getppid()
+    parent = parent or os.getppid()
 
     def look(_: object) -> None:
         if os.getppid() != parent:
@@ -46,15 +49,17 @@ def main() -> int:
     """The process. Returns its exit status."""
     # Ctrl-C on a terminal reaches the whole group; the sweep decides what becomes of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not asked of the kernel: the sweep may be gone before this process has come so far.
+    parent = int(sys.argv[2])
     os.dup2(2, 1)  # who reads standard output wants no lines of ours
     with Connection(int(sys.argv[1])) as sweep:
         while True:
             try:
-                asked = sweep.recv()
+                tables, modules = sweep.recv()
             except (EOFError, ConnectionError):
                 return 0
             try:
-                answer: tuple[bytes | None, str] = simulate(*asked), ""
+                answer: tuple[bytes | None, str] = simulate(tables, modules, parent), ""
             except Exception as error:
                 answer = None, explained(error)
             try:

@@ -24,18 +24,12 @@ from dlcp.errors import AddressError, AuthenticationError
 from dlcp.transport import Endpoint, Settings
 from dlcp.transport.store import MemoryStore
 from tests.support.namespaces import Namespace, missing
+from tests.support.ports import free_port
 
 needs_namespaces = pytest.mark.skipif((why := missing()) is not None, reason=why or "")
 KEY = bytes(range(32))
 # Several processes that load torch, on a machine that may be busy.
 slow_start = pytest.mark.timeout(300)
-
-
-def free_port() -> int:
-    """A UDP port of loopback that nobody had a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # --- one pair --------------------------------------------------------------------------------------------------
@@ -153,7 +147,7 @@ def test_listener_command_ends_with_ctrl_c() -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("listening on 127.0.0.1:")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=100)
     assert (process.returncode, errors) == (0, "")
 
 

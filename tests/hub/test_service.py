@@ -381,7 +381,7 @@ def test_groups_of_a_rank_that_is_gone_end_for_all_and_together(monkeypatch: pyt
 
         world.each(groups, told)
         wait_until(lambda: len(waits) == 4, "groups are still open")
-        assert sum(waits) == 10.0 + served_job.GRACE_S
+        assert sum(waits) == Settings().peer_timeout_s + served_job.GRACE_S
 
 
 # --- refused ------------------------------------------------------------------------------------------------

@@ -25,12 +25,13 @@ from tests.lab.switched import namespaces_of
 LAB = [sys.executable, "-m", "dlcp", "lab"]
 # No switch processes: what is tested here is not theirs.
 PLAIN = ["star", "--switch", "none"]
+PATIENCE_S = 200.0  # ends what would hang; far above what anything here takes
 
 needs_lab = pytest.mark.skipif((reason := missing()) is not None, reason=reason or "")
 pytestmark = [pytest.mark.needs_root, needs_lab]
 
 
-def dlcp(*words: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def dlcp(*words: object, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*LAB, *map(str, words)], capture_output=True, text=True, timeout=timeout_s)
 
 
@@ -44,9 +45,9 @@ def name() -> Iterator[str]:
     assert not [one for one in namespaces_of("dlcp-") if f"-{own}-" in one]
 
 
-def await_namespaces(lab: str, seconds: float = 20) -> list[str]:
+def await_namespaces(lab: str) -> list[str]:
     """The namespaces of a lab, once its ranks run."""
-    end_s = time.monotonic() + seconds
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         names = [one for one in namespaces_of("dlcp-") if f"-{lab}-" in one]
         inside = processes([one for one in names if "-h" in one])
@@ -64,9 +65,9 @@ def program(pid: int) -> str:
         return ""
 
 
-def await_gone(names: list[str], pids: list[int], seconds: float = 10, lab: str | None = None) -> None:
+def await_gone(names: list[str], pids: list[int], lab: str | None = None) -> None:
     """Until there are no such namespaces and processes any more, nor what is kept of the lab, which goes last."""
-    end_s = time.monotonic() + seconds
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         left = [one for one in names if (NETNS / one).exists()]
         if lab is not None and (state.root() / lab).exists():
@@ -139,17 +140,16 @@ def test_software_switches_outlive_the_command_that_started_them(name: str, tmp_
     assert "h0-l0  100 Mbit/s  loses 0.5, slow, 5 Mbit/s" in status
     assert dlcp("fault", "h0-l0", "--clear", "--name", name).stdout == "h0-l0: none\n"
     assert dlcp("down", "--name", name).returncode == 0
-    await_gone([], [switch], 5)  # it may still be on its way out of its namespaces
+    await_gone([], [switch])  # it may still be on its way out of its namespaces
 
 
 def test_run_is_a_job_and_its_status_is_the_first_failure(name: str) -> None:
     script = (
-        "echo $RANK of $WORLD_SIZE at $MASTER_ADDR on $DLCP_INTERFACE; [ $RANK != 2 ] || exit 5; sleep 60"
+        "echo $RANK of $WORLD_SIZE at $MASTER_ADDR on $DLCP_INTERFACE; [ $RANK != 2 ] || exit 5; sleep 1000"
     )
-    start_s = time.monotonic()
+    # If the others were waited for, this would not end within the test's time.
     done = dlcp("run", *PLAIN, "--name", name, "--", "sh", "-c", script)
     assert done.returncode == 5, done.stderr
-    assert time.monotonic() - start_s < 30, "the others were waited for"
     assert "[2] 2 of 4 at 10.78.0.1 on eth-lab" in done.stdout.splitlines()
     assert "rank 2 on h2 ended with status 5; the others are ended" in done.stderr
 
@@ -170,15 +170,15 @@ def test_rank_that_a_signal_kills_is_told_as_shells_do(name: str) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_run_takes_the_lab_down(name: str, number: int, status: int) -> None:
-    words = [*LAB, "run", *PLAIN, "--name", name, "--", "sleep", "60"]
+    words = [*LAB, "run", *PLAIN, "--name", name, "--", "sleep", "1000"]
     with subprocess.Popen(words, stderr=subprocess.PIPE) as run:
         names = await_namespaces(name)
         pids = processes(names)
         run.send_signal(number)
-        assert run.wait(20) == status
+        assert run.wait(PATIENCE_S) == status
         assert run.stderr is not None
         assert b"dlcp lab: interrupted; the lab is taken down" in run.stderr.read()
-    await_gone(names, pids, 2)
+    await_gone(names, pids)
 
 
 @pytest.mark.parametrize("kind", ["none", "software"])
@@ -196,7 +196,7 @@ def test_killed_run_leaves_nothing(name: str, kind: str) -> None:
 
 
 def test_killed_run_whose_reaper_died_too_is_cleared_away_by_the_next_command(name: str) -> None:
-    words = [*LAB, "run", *PLAIN, "--name", name, "--", "sleep", "60"]
+    words = [*LAB, "run", *PLAIN, "--name", name, "--", "sleep", "1000"]
     with subprocess.Popen(words) as run:
         names = await_namespaces(name)
         pids = processes(names)
@@ -208,7 +208,7 @@ def test_killed_run_whose_reaper_died_too_is_cleared_away_by_the_next_command(na
     assert f"lab '{name}' lost the process that held it" in held.stderr
     # Any lab does that comes up.
     assert dlcp("run", *PLAIN, "--", "true").returncode == 0
-    await_gone(names, pids, 2)
+    await_gone(names, pids)
 
 
 def reapers(prefix: str) -> list[int]:

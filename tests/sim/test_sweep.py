@@ -207,10 +207,25 @@ for outcome in run_in_processes(points_of(scenario, {{"workload.bytes": [1000, {
         os.close(worker)
 
 
+def test_a_worker_whose_sweep_is_gone_before_it_simulates_ends() -> None:
+    """What it is asked takes far longer than a test may."""
+    connection, other = Pipe()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno()), str(gone.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, pass_fds=[other.fileno()]) as worker:
+        other.close()
+        connection.send((SCENARIO.as_dict() | {"workload": ds.permutation(bytes=10**12).as_dict()}, []))
+        _, errors = worker.communicate()
+    connection.close()
+    assert worker.returncode == 1
+    assert errors == "the sweep that asked for this is gone\n"
+
+
 def test_a_worker_keeps_its_answers_apart_from_what_is_printed() -> None:
     """A scenario that is no scenario is answered with an error; the stream goes on."""
     connection, other = Pipe()
-    command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno())]
+    command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno()), str(os.getpid())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[other.fileno()])
     other.close()
     assert process.stdout is not None
@@ -228,7 +243,7 @@ def test_a_worker_keeps_its_answers_apart_from_what_is_printed() -> None:
         connection.close()
         assert process.stdout.read() == b""
         process.stdout.close()
-        assert process.wait(10) == 0
+        assert process.wait(100) == 0
 
 
 @pytest.mark.parametrize(

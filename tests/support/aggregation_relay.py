@@ -7,8 +7,6 @@ back as datagrams. `take` may lose a packet, `give` change an answer, and `reboo
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -29,9 +27,7 @@ from dlcp.switch.software.native_jobs import to_native
 from tests.support.aggregation_packet import udp_frame
 from tests.support.aggregation_program import InterpretedSwitch
 from tests.support.bmv2 import Program
-
-HOST = "127.0.0.1"
-_BLOCKS = itertools.count()
+from tests.support.ports import HOST, free_ports
 
 
 class Relay:
@@ -56,7 +52,7 @@ class Relay:
         self.port: int = self._socket.getsockname()[1]
         places = tuple(
             Participant(number, f"02:00:00:00:00:{number + 1:02x}", HOST, port)
-            for number, port in enumerate(_free_ports(workers))
+            for number, port in enumerate(free_ports(workers))
         )
         self._program = program
         self.hub = Participant(
@@ -117,17 +113,6 @@ class Relay:
                 if to != self.port:
                     with contextlib.suppress(OSError):
                         self._socket.sendto(self.give(numbers[to].port, frame[42:]), (HOST, to))
-
-
-def _free_ports(count: int) -> range:
-    """In a row, of those that the kernel gives to nobody: other sockets of this process ask it for theirs meanwhile."""
-    while True:
-        first = 8192 + (os.getpid() + next(_BLOCKS)) % 384 * 64
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-                probe.bind((HOST, port))
-            return range(first, first + count)
 
 
 class TwoLevels(Relay):

@@ -22,6 +22,8 @@ from tests.support.namespaces import Namespace
 
 ETH_P_ALL = 3
 FRAME_BYTES = 1250
+PATIENCE_S = 60.0
+"""Ends what would hang; far above what anything here takes."""
 ADDRESSES = {"02:00:00:00:00:01": "eth0", "02:00:00:00:00:02": "eth1"}
 """Hosts 0 and 1 where each has one cable: told to a switch, nothing is flooded."""
 _RECEIVE_BUFFER = 64 << 20

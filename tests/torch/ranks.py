@@ -27,6 +27,13 @@ import torch.distributed as dist
 TIMEOUT_S = 200.0
 # Of the group: a hang inside a collective should say so itself before the test's own limit.
 GROUP_TIMEOUT_S = 45.0
+# Tests use the names of torch 2.13.
+for new, old in (
+    ("all_gather_single", "all_gather_into_tensor"),
+    ("reduce_scatter_single", "reduce_scatter_tensor"),
+):
+    if not hasattr(dist, new):
+        setattr(dist, new, getattr(dist, old))
 
 _context = multiprocessing.get_context("forkserver")
 # dlcp first: it must not need dynamo. Most tests do, since DDP imports it.

@@ -10,6 +10,10 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
+from torch.torch_version import TorchVersion
+
+from dlcp.torch import registration
 
 
 def python(code: str, *, path: Path | None = None, **environment: str) -> str:
@@ -84,6 +88,19 @@ def test_entry_point_loads(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     target = project["entry-points"]["torch.backends"]["dlcp"]
     EntryPoint("dlcp", target, "torch.backends").load()()
+
+
+def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.3.1+cpu"))
+    with pytest.raises(
+        ImportError, match=r"torch is 2\.3\.1\+cpu; accepted by the backend dlcp: .* or later"
+    ):
+        registration._create(None)
+
+
+def test_the_oldest_torch_is_the_one_that_is_installed_with(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["torch"] == [f"torch>={registration.OLDEST}"]
 
 
 def test_names_of_the_package() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.torch import ranks
@@ -182,6 +183,9 @@ def ddp_hook(name: str) -> None:
         case "own_bf16":
             model.register_comm_hook(None, dlcp.torch.bfloat16_compress_hook)
             tolerance = 5e-2
+        case "builtin_fp16":
+            model._register_builtin_comm_hook(c10d.BuiltinCommHookType.FP16_COMPRESS)
+            tolerance = 1e-2
         case "power_sgd":
             # Its callback waits for another collective, one per bucket.
             state = powerSGD_hook.PowerSGDState(
@@ -209,7 +213,9 @@ def gather_hook(state, bucket):  # type: ignore[no-untyped-def]  # register_comm
     return dist.barrier(async_op=True).get_future().then(average)
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "torch_fp16", "own_fp16", "own_bf16", "power_sgd", "own"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "torch_fp16", "own_fp16", "own_bf16", "builtin_fp16", "power_sgd", "own"]
+)
 def test_ddp_comm_hook(name: str) -> None:
     ranks.run(ddp_hook, name=name)
 

@@ -92,7 +92,7 @@ with Ranks(2, Path({str(tmp_path)!r}), environment={LOOPBACK!r}) as ranks:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it is gone already
             descriptor = os.pidfd_open(pid)
-            assert select.select([descriptor], [], [], 30)[0], f"rank {pid} still runs"
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], f"rank {pid} still runs"
             os.close(descriptor)
 
 

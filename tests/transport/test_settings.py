@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from dlcp.transport import Endpoint, Settings, plugins
 from dlcp.transport.endpoint import native_values
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.settings import read_key_file
+from tests.support.ports import free_ports
 
 KEY = bytes(range(32))
 
@@ -414,7 +414,7 @@ def test_argument_port_takes_the_place_of_a_configured_range() -> None:
 
 def test_each_process_takes_the_first_free_port_of_a_range() -> None:
     with contextlib.ExitStack() as stack:
-        found = free_ports(3)
+        found = list(free_ports(3))
         settings = Settings(port_range=(found[0], found[-1]))
         opened = [stack.enter_context(Endpoint(rank, settings=settings)) for rank in range(3)]
         assert [int(one.address.rpartition(":")[2]) for one in opened] == found
@@ -423,19 +423,6 @@ def test_each_process_takes_the_first_free_port_of_a_range() -> None:
         assert str(caught.value).startswith(
             f"port_range is {found[0]}-{found[-1]}, and every one of these UDP ports is in use on 127.0.0.1"
         )
-
-
-def free_ports(count: int) -> list[int]:
-    """Neighbouring UDP ports of loopback that nobody had a moment ago."""
-    for first in range(20_000, 30_000, count):
-        ports = list(range(first, first + count))
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in ports:
-                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)).bind(
-                    ("127.0.0.1", port)
-                )
-            return ports
-    raise AssertionError("no neighbouring ports are free")
 
 
 def test_log_level_writes_to_standard_error_with_the_rank() -> None:

@@ -270,8 +270,7 @@ def _group(group: dist.ProcessGroup | None) -> Any:
     # Here: a program without a group of dlcp need not load it.
     from dlcp.torch.process_group import ProcessGroup
 
-    if not isinstance(group, ProcessGroup):
-        if given:
-            raise TypeError(f"group is a {type(group).__name__}; accepted: a group of the backend dlcp")
-        return None
-    return group
+    inner = ProcessGroup.within(group)
+    if inner is None and given:
+        raise TypeError(f"group is a {type(group).__name__}; accepted: a group of the backend dlcp")
+    return inner

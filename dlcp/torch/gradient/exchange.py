@@ -19,6 +19,7 @@ from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall, GradientBuffe
 from dlcp.torch.gradient.buffer.peers import Peers
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
 from dlcp.torch.gradient.layout import Layout, Range
+from dlcp.torch.groups_within import groups_within
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
 from dlcp.transport.communicator import Communicator
 
@@ -43,24 +44,20 @@ def exchange_of(
     group = group or state.group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group; accepted: after init_process_group")
-    if group.name() != BACKEND_NAME:
+    if (inner := next((one for one in groups_within(group) if isinstance(one, Peers)), None)) is None:
         raise TypeError(f"the group's backend is {group.name()}; accepted for gradients: {BACKEND_NAME}")
-    exchange = GradientExchange(group, state, communicator)
-    exchange.peers.communicator.job.metrics.include("gradients", state.ledger)
+    exchange = GradientExchange(inner, state, communicator)
+    exchange.group.communicator.job.metrics.include("gradients", state.ledger)
     return exchange
 
 
 class GradientExchange:
     """The gradients of one state over one group; made by `exchange_of`. Holds no state of its own."""
 
-    def __init__(
-        self, group: dist.ProcessGroup, state: GradientState, communicator: Communicator | None = None
-    ) -> None:
+    def __init__(self, group: Peers, state: GradientState, communicator: Communicator | None = None) -> None:
         self.group = group
-        self.peers: Peers = group  # type: ignore[assignment]  # a group of this backend
-        """The same, as recipes see it."""
         self._state = state
-        self.communicator = communicator or self.peers.communicator
+        self.communicator = communicator or group.communicator
         """The communicator that numbers its collectives."""
 
     @property
@@ -126,7 +123,7 @@ class GradientExchange:
                     scattered=scattered,
                     step=step.number,
                     call=call,
-                    group=self.peers,
+                    group=self.group,
                     communicator=self.communicator,
                 )
             )

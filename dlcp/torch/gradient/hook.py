@@ -62,6 +62,7 @@ def _plain(exchange: GradientExchange, buffer: torch.Tensor) -> torch.futures.Fu
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
     options.asyncOp = True
+    assert isinstance(exchange.group, dist.ProcessGroup)
     work = exchange.group.allreduce([buffer], options)
     future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
     return future

@@ -87,9 +87,9 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         gradients: GradientState | None = None,
         broadcast: bool = True,
     ) -> None:
-        group = dist.group.WORLD if group is None else group
-        if not isinstance(group, ProcessGroup):
-            raise TypeError(f"group is a {type(group).__name__}; accepted: a group of the backend dlcp")
+        group = ProcessGroup.within(given := dist.group.WORLD if group is None else group)
+        if group is None:
+            raise TypeError(f"group is a {type(given).__name__}; accepted: a group of the backend dlcp")
         check_arguments(optimizer, model, order, algorithm, gradients)
         # What Optimizer.__init__ would set up but for parameters and state, which stay with the optimizer inside.
         super().__setstate__({"defaults": optimizer.defaults})

@@ -90,7 +90,7 @@ class Dlcp(Transport):
     initial_window_bytes: int | None = None
     max_window_bytes: int | None = None
     eager_bytes: int | None = None
-    peer_timeout_s: float = 10.0
+    peer_timeout_s: float = 30.0
     initial_rtt_s: float | None = None
     min_rto_s: float = 0.0002
     max_rto_s: float = 1.0

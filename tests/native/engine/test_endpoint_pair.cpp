@@ -489,6 +489,30 @@ TEST_CASE("endpoint pair: a peer that restarts fails what was under way, and is 
     net.check();
 }
 
+TEST_CASE(
+    "endpoint pair: by default a peer may be silent for a quarter of a minute, and goes on within a second") {
+    for (const bool sends : {true, false}) {
+        Net net(EndpointConfig{});
+        net.connect_all();
+        net.world.allowed.timeouts = true;
+        net.world.send({.from = 0, .to = 1, .tag = 1, .message_bytes = 1'000'000});
+        net.world.receive({.at = 1, .from = 0, .tag = 1, .capacity_bytes = 1'000'000});
+        net.world.run_until(net.world.now() + microseconds(50));
+        LinkSettings silent = plain_link();
+        const Time until = net.world.now() + seconds(15);
+        silent.outages = {{net.world.now(), until}};
+        net.network().set_between(sends ? 1 : 0, sends ? 0 : 1, silent);
+        net.world.receive({.at = 0, .from = 1, .tag = 2, .capacity_bytes = 1000});  // who only waits asks as well
+        net.world.run_until(until);
+        net.world.send({.from = 1, .to = 0, .tag = 2, .message_bytes = 1000});
+        net.finish();
+        CHECK(net.send(0).phase == Phase::finished);
+        CHECK(net.send(1).phase == Phase::finished);
+        CHECK(net.world.now() < until + seconds(1));
+        net.check();
+    }
+}
+
 TEST_CASE("endpoint pair: a peer that is gone is given up after peer_timeout, not before and not much later") {
     Net net;
     net.connect_all();

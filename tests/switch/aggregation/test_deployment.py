@@ -216,7 +216,7 @@ def test_interrupted_deployment_says_so_and_leaves_nothing(
     server.faults.hang_at_update(3)
 
     def terminate() -> None:
-        assert server.faults.hanging.wait(20)
+        assert server.faults.hanging.wait(100)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.1)
         server.faults.release()

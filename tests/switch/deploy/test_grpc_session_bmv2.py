@@ -28,6 +28,7 @@ from dlcp.switch.deploy.transaction import DesiredState, Settings, compare, depl
 from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import Exact, TableEntry, desired_entries
 from tests.support.deployment import NEW, OLD, PIPELINE, open_session, target
+from tests.support.ports import free_port
 from tests.support.shell_environment import shell_python
 
 EXECUTABLE = shutil.which("simple_switch_grpc")
@@ -36,16 +37,16 @@ pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason="simple_switch_grpc i
 PLAIN = Settings(undo_s=5.0)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def start(folder: Path, address: str) -> subprocess.Popen[bytes]:
     """One without a program and without ports."""
-    words = [str(EXECUTABLE), "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
+    words = [
+        str(EXECUTABLE),
+        "--no-p4",
+        "--device-id",
+        "1",
+        "--thrift-port",
+        str(free_port(socket.SOCK_STREAM)),
+    ]
     words += ["--", "--grpc-server-addr", address, "--priority-queues", "8"]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(words, stdout=log, stderr=log, cwd=folder)

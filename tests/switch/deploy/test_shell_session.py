@@ -43,7 +43,8 @@ from tests.switch.deploy.test_transaction import foreign_config, occupied
 
 PLAIN = Settings(undo_s=10.0)
 GRACE_S = 0.2
-HANG_S = 2.0  # of a switch that does not answer; one that does has to on a busy machine too
+HANG_S = 6.0  # of a switch that hangs once; before that it has to answer, on a busy machine too
+SILENCE_S = 1.0  # of one that never answers
 PATIENCE_S = 60.0
 
 
@@ -220,14 +221,12 @@ def test_nothing_listens_there(by_shell: Callable[[SwitchTarget], Session]) -> N
 def test_who_says_nothing_is_given_up_in_time(python: Path, short_grace: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = SwitchTarget("far", f"127.0.0.1:{silent.getsockname()[1]}", {"a": 1})
-        begun = time.monotonic()
-        with pytest.raises(SwitchTimeoutError, match="far"):
+        with pytest.raises(SwitchTimeoutError, match=f"does not answer within {SILENCE_S:g} s"):
             deploy(
                 [DesiredState.of(place, PIPELINE, [])],
-                lambda place: ShellSession(place, python, HANG_S),
+                lambda place: ShellSession(place, python, SILENCE_S),
                 PLAIN,
             )
-        assert time.monotonic() - begun < 15
 
 
 def test_fresh_switch_without_a_pipeline_is_no_error(by_shell: Callable[[SwitchTarget], Session]) -> None:
@@ -262,9 +261,10 @@ def test_program_that_says_something_else_is_named(server: P4RuntimeServer) -> N
 
 def test_process_that_does_not_read_is_given_up_in_time(python: Path, short_grace: None) -> None:
     """What is sent to it is more than a pipe takes: without a bound the write itself would wait for ever."""
-    session = ShellSession(SwitchTarget("far", "127.0.0.1:1", {"a": 1}), python, 0.2)
+    session = ShellSession(SwitchTarget("far", "127.0.0.1:1", {"a": 1}), python, PATIENCE_S)
     try:
         session._start()
+        session.timeout_s = 0.2
         assert session._process is not None
         os.kill(session._process.pid, signal.SIGSTOP)
         with pytest.raises(ShellError, match="ended with status -9"):

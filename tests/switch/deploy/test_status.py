@@ -229,7 +229,7 @@ def test_watch_shows_rates_until_it_is_interrupted(server: P4RuntimeServer, tmp_
                 break
         assert reading["decisions_per_s"][0]["level"] == "critical"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=100)
     finally:
         process.kill()
         process.wait()

@@ -39,7 +39,7 @@ from dlcp.switch.deploy.session import Session
 from dlcp.switch.deploy.transaction import Comparison, DesiredState, Settings, compare, deploy, refusals
 from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import TableEntry
-from tests.support.deployment import PIPELINE, desired, open_session, state
+from tests.support.deployment import PIPELINE, TIMEOUT_S, desired, open_session, state
 from tests.support.p4runtime import P4RuntimeServer
 
 PLAIN = Settings(undo_s=10.0)
@@ -197,20 +197,34 @@ def test_connection_lost_at_any_place_changes_nothing(two: Two) -> None:
         assert f"s1 ({two[0].address})" in said, f"update {n}: {said}"
 
 
+class Hurried(GrpcSession):
+    """A session that waits briefly for its first write, which hangs; the switch goes on before the next, the undo's."""
+
+    server: P4RuntimeServer
+    is_first: bool
+
+    def write(self, updates: Sequence[Update], schema: Schema) -> None:
+        if not self.is_first:
+            self.server.faults.release()
+            super().write(updates, schema)
+            return
+        Hurried.is_first, self.timeout_s = False, 0.5
+        try:
+            super().write(updates, schema)
+        finally:
+            self.timeout_s = TIMEOUT_S
+
+
 def test_switch_that_hangs_is_not_waited_for_and_is_brought_back(two: Two) -> None:
+    Hurried.server, Hurried.is_first = two[1], True
     two[1].faults.hang_at_update(7)
-    begun = time.monotonic()
 
     def opener(place: SwitchTarget) -> Session:
-        return GrpcSession(place, 0.5)
+        return Hurried(place, TIMEOUT_S) if place.name == "s2" else open_session(place)
 
-    # It hangs until it is released, but only once: the undo gets through.
-    releaser = threading.Timer(1.0, two[1].faults.release)
-    releaser.start()
     said = fails(two, SwitchTimeoutError, opener)
-    releaser.join()
     assert "does not answer within 0.5 s, written to" in said
-    assert time.monotonic() - begun < 10
+    assert not Hurried.is_first
 
 
 def test_what_a_switch_says_stays_on_one_line(two: Two) -> None:
@@ -240,7 +254,7 @@ def test_entry_with_a_key_of_another_program_is_an_error_that_names_the_switch(t
     with pytest.raises(
         SwitchRefusedError, match=r"s1 .*read: the switch has an entry in table '\w+' with a key"
     ):
-        compare(news(two)[:1], lambda place: Strange(place, 5.0))
+        compare(news(two)[:1], lambda place: Strange(place, TIMEOUT_S))
 
 
 def test_both_fail_and_both_are_named(two: Two) -> None:
@@ -315,7 +329,7 @@ def test_second_interrupt_does_not_let_the_undo_begin_beside_a_write(two: Two) -
     before = [state(one) for one in two]
 
     def opener(place: SwitchTarget) -> Session:
-        return Slow(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+        return Slow(place, TIMEOUT_S) if place.name == "s2" else GrpcSession(place, TIMEOUT_S)
 
     with pytest.raises(KeyboardInterrupt):
         deploy(news(two), opener, PLAIN)
@@ -355,7 +369,7 @@ class Closing(GrpcSession):
 
 
 def test_interrupt_when_all_is_done_does_not_say_that_nothing_is(two: Two) -> None:
-    seen = deploy(news(two), lambda place: Closing(place, 5.0), PLAIN)
+    seen = deploy(news(two), lambda place: Closing(place, TIMEOUT_S), PLAIN)
     assert all(one.changes for one in seen)
     assert not any(one.changes for one in compare(news(two), open_session))
 
@@ -379,7 +393,7 @@ def test_undo_that_fails_is_said_loudly_and_the_others_are_brought_back(two: Two
     before = state(two[0])
 
     def opener(place: SwitchTarget) -> Session:
-        return Cut(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+        return Cut(place, TIMEOUT_S) if place.name == "s2" else GrpcSession(place, TIMEOUT_S)
 
     with pytest.raises(RollbackError) as raised:
         deploy(news(two), opener, Settings(undo_s=0.7))
@@ -400,9 +414,9 @@ def test_switch_that_restarts_in_the_middle_is_brought_back(two: Two) -> None:
 
     def opener(place: SwitchTarget) -> Session:
         if place.name != "s2" or back:
-            return GrpcSession(place, 5.0)
+            return GrpcSession(place, TIMEOUT_S)
         back.append(threading.Timer(0.8, two[1].start))
-        return Cut(place, 5.0)
+        return Cut(place, TIMEOUT_S)
 
     with pytest.raises(UnreachableError, match="s2"):
         deploy(news(two), opener, PLAIN, show=lambda _: back[0].start())
@@ -426,7 +440,7 @@ def test_primacy_taken_after_some_writes_is_not_taken_back(two: Two) -> None:
     before = state(two[0])
 
     def opener(place: SwitchTarget) -> Session:
-        return Taken(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+        return Taken(place, TIMEOUT_S) if place.name == "s2" else GrpcSession(place, TIMEOUT_S)
 
     with pytest.raises(
         RollbackError, match="s2 .*another controller is connected and primary, with election id 5000"
@@ -463,7 +477,7 @@ def test_deployment_of_somebody_else_meanwhile_is_not_undone(two: Two) -> None:
     before = state(two[0])
 
     def opener(place: SwitchTarget) -> Session:
-        return Elsewhere(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+        return Elsewhere(place, TIMEOUT_S) if place.name == "s2" else GrpcSession(place, TIMEOUT_S)
 
     with pytest.raises(
         RollbackError, match=r"s2 .*another controller has written meanwhile \(see route_ipv4 "
@@ -641,10 +655,8 @@ def test_nothing_listens_there(two: Two) -> None:
 def test_who_accepts_and_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        begun = time.monotonic()
         with pytest.raises(SwitchTimeoutError, match=r"does not answer within 0.4 s.*--timeout"):
             deploy([at(address)], lambda place: GrpcSession(place, 0.4), PLAIN)
-        assert time.monotonic() - begun < 5
 
 
 def test_name_that_cannot_be_resolved_is_unreachable() -> None:

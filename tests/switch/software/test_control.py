@@ -20,6 +20,7 @@ from dlcp.switch.software.control import MAX_CLIENTS, MAX_REQUEST_BYTES
 from tests.support.namespaces import missing
 from tests.support.switched_hosts import (
     ADDRESSES,
+    PATIENCE_S,
     Collector,
     RawSocket,
     bed,
@@ -37,7 +38,7 @@ RATE_BPS = 50_000_000
 
 def until(holds: Callable[[], bool]) -> None:
     """Returns once it holds; an AssertionError, if it does not for long."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -259,7 +260,7 @@ def test_ports_go_by_the_policys_names_and_links_are_told(tmp_path: Path) -> Non
                 at.switch.ip("link delete eth2")
                 until(lambda: errors.read_text().count("\n") == 2)
                 running.stop()
-            process.communicate(timeout=10)
+            process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
             process.wait()
@@ -286,7 +287,7 @@ def test_signals_end_it_with_a_table(tmp_path: Path, number: int) -> None:
                 while running.status()["ports"]["eth1"]["sent_packets"] < 50:
                     pass
             process.send_signal(number)
-            out, _ = process.communicate(timeout=10)
+            out, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
             process.wait()
@@ -348,7 +349,7 @@ def _check_bounds(control: Path) -> None:
     """Of the length of a request, and of the number of clients."""
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(control))
-        raw.settimeout(10)
+        raw.settimeout(PATIENCE_S)
         raw.sendall(b" " * (MAX_REQUEST_BYTES + 1))
         with raw.makefile() as file:
             assert "a request of more than" in json.loads(file.readline())["error"]
@@ -357,7 +358,7 @@ def _check_bounds(control: Path) -> None:
         clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(MAX_CLIENTS + 1)]
         for client in clients:
             client.connect(str(control))
-            client.settimeout(10)
+            client.settimeout(PATIENCE_S)
         assert b"others command the switch" in clients[-1].recv(1000)
         assert clients[-1].recv(1) == b""
 

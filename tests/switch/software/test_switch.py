@@ -24,6 +24,7 @@ from tests.support.namespaces import missing
 from tests.support.switched_hosts import (
     ADDRESSES,
     FRAME_BYTES,
+    PATIENCE_S,
     Bed,
     Collector,
     RawSocket,
@@ -241,7 +242,7 @@ def _check_udp(at: Bed, family: int, address: str) -> None:
     there = at.hosts[1].run(lambda: socket.socket(family, socket.SOCK_DGRAM))
     with here, there:
         there.bind((address, 5001))
-        there.settimeout(5)
+        there.settimeout(PATIENCE_S)
         for i in range(100):
             here.sendto(bytes([i]) * (1 + 13 * i), (address, 5001))
             assert there.recv(2048) == bytes([i]) * (1 + 13 * i)
@@ -254,11 +255,11 @@ def _check_tcp(at: Bed, family: int, address: str) -> None:
     with listener, here:
         listener.bind((address, 5002))
         listener.listen()
-        here.settimeout(10)
+        here.settimeout(PATIENCE_S)
         here.connect((address, 5002))
         there, _ = listener.accept()
         with there:
-            there.settimeout(10)
+            there.settimeout(PATIENCE_S)
             here.sendall(data[: len(data) // 2])
             got = b""
             while len(got) < len(data) // 2:
@@ -286,7 +287,7 @@ def test_what_is_not_read_passes_unchanged(tmp_path: Path) -> None:
         with at.start(Policy(foreign_class=4), ["eth0", "eth1"], addresses=ADDRESSES) as process:
             process.control.capture("eth1", capture)
             sender.send_at(RATE_BPS, frames)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE_S
             while process.control.status()["ports"]["eth1"]["classes"][4]["sent"] < len(frames):
                 assert time.monotonic() < deadline, process.control.status()
             process.control.capture("eth1", None)
@@ -303,7 +304,7 @@ def test_super_packets_are_dropped_and_named(tmp_path: Path) -> None:
             with here:
                 here.setsockopt(socket.SOL_UDP, 103, 1000)  # UDP_SEGMENT
                 here.sendto(bytes(8000), ("10.7.0.2", 5001))
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + PATIENCE_S
                 while not (found := process.control.status()["ports"]["eth0"]["drops"]["oversize"]):
                     assert time.monotonic() < deadline
             assert found == 1

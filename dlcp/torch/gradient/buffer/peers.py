@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dlcp.transport.communicator import Communicator
 
@@ -20,8 +20,9 @@ class Start(Protocol):
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None: ...
 
 
+@runtime_checkable
 class Peers(Protocol):
-    """Who exchanges. What outlives a step may be kept by it."""
+    """Who exchanges. What outlives a step may be kept by it. Of process groups only those of dlcp are Peers."""
 
     def __hash__(self) -> int:
         """By identity."""
