@@ -54,7 +54,7 @@ class _Rank:
     ready: dict[str, Any] = field(default_factory=dict)
 
 
-class Ranks:
+class TrainingRanks:
     """The processes of all ranks, from `with` to its end.
 
     `command`: what runs a rank's words, such as inside a network namespace. `host`: where rank 0 serves the store.

@@ -22,7 +22,7 @@ from dlcp.train.data import prepare
 from dlcp.train.errors import TrainError
 from dlcp.train.exchange import Exchanges, open_exchanges, open_lab
 from dlcp.train.plan import LabLinks, Run, TrainingPlan
-from dlcp.train.ranks import Ranks
+from dlcp.train.ranks import TrainingRanks
 from dlcp.train.record import Epoch, Gradients, LinkCounts, Network, Record, RunRecord
 from dlcp.train.view import View
 
@@ -212,10 +212,10 @@ class _InFabric(_InLab):
         return sent + dropped, dropped
 
 
-def _ranks(plan: TrainingPlan, network: _Loopback) -> Ranks:
+def _ranks(plan: TrainingPlan, network: _Loopback) -> TrainingRanks:
     logs = plan.output / "logs"
     environment, command = network.environment, network.command
-    return Ranks(plan.world_size, logs, host=network.host, environment=environment, command=command)
+    return TrainingRanks(plan.world_size, logs, host=network.host, environment=environment, command=command)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pytest
 from dlcp.train.data import prepare
 from dlcp.train.errors import RankError
 from dlcp.train.plan import Configuration, Run
-from dlcp.train.ranks import Ranks
+from dlcp.train.ranks import TrainingRanks
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
@@ -41,7 +41,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path, digits: Path) -> None:
-    with Ranks(2, tmp_path, environment=LOOPBACK) as ranks:
+    with TrainingRanks(2, tmp_path, environment=LOOPBACK) as ranks:
         pids = ranks.pids
 
         def kill_at_first_epoch(rank: int, report: dict[str, Any]) -> None:
@@ -58,14 +58,14 @@ def test_a_rank_that_cannot_start_shows_its_last_lines(tmp_path: Path, digits: P
         return words if rank == 0 else [sys.executable, "-c", "raise SystemExit('no such device')"]
 
     with (
-        Ranks(2, tmp_path, environment=LOOPBACK, command=broken) as ranks,
+        TrainingRanks(2, tmp_path, environment=LOOPBACK, command=broken) as ranks,
         pytest.raises(RankError, match=r"(?s)rank 1 ended with status 1\n.*no such device"),
     ):
         ranks.train(LONG, digits, options={}, timeout_s=20, listen=lambda *_: None)
 
 
 def test_an_error_of_all_ranks_is_told_once(tmp_path: Path) -> None:
-    with Ranks(2, tmp_path, environment=LOOPBACK) as ranks, pytest.raises(RankError) as caught:
+    with TrainingRanks(2, tmp_path, environment=LOOPBACK) as ranks, pytest.raises(RankError) as caught:
         ranks.train(LONG, tmp_path / "absent.npy", options={}, timeout_s=20, listen=lambda *_: None)
     assert "rank 0, 1 failed: FileNotFoundError" in str(caught.value)
     assert "absent.npy" in str(caught.value)
@@ -76,8 +76,8 @@ def test_ranks_do_not_outlive_their_driver(tmp_path: Path, digits: Path) -> None
 import os, sys
 from pathlib import Path
 from dlcp.train.plan import Run
-from dlcp.train.ranks import Ranks
-with Ranks(2, Path({str(tmp_path)!r}), environment={LOOPBACK!r}) as ranks:
+from dlcp.train.ranks import TrainingRanks
+with TrainingRanks(2, Path({str(tmp_path)!r}), environment={LOOPBACK!r}) as ranks:
     def die(rank, report):
         if report["event"] == "epoch":
             print(*ranks.pids, flush=True)
