@@ -23,6 +23,13 @@ def test_examples_run_one_after_another(guide: Path) -> None:
         [sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, check=False, timeout=100
     )
     assert result.returncode == 0, result.stderr
+    assert [line for line in shown_output(guide) if line not in result.stdout.splitlines()] == []
+
+
+def shown_output(guide: Path) -> list[str]:
+    """The lines that the guide says its programs print, but for those in which something is left out."""
+    texts = re.findall(r"^It prints\b.*\n\n((?: {4}.+\n)+)", guide.read_text(), re.MULTILINE)
+    return [line[4:] for text in texts for line in text.splitlines() if "…" not in line]
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
