@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,13 @@ def test_examples_run_one_after_another(guide: Path) -> None:
         [sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, check=False, timeout=100
     )
     assert result.returncode == 0, result.stderr
+    assert [line for line in shown_output(guide) if line not in result.stdout.splitlines()] == []
+
+
+def shown_output(guide: Path) -> list[str]:
+    """The lines that the guide says its programs print, but for those in which something is left out."""
+    texts = re.findall(r"^It prints\b.*\n\n((?: {4}.+\n)+)", guide.read_text(), re.MULTILINE)
+    return [line[4:] for text in texts for line in text.splitlines() if "…" not in line]
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
@@ -57,3 +65,61 @@ def test_the_guide_to_gradients_lists_every_option_with_its_default() -> None:
 
 def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+OWN = (ROOT / "docs" / "extending.md").read_text()
+
+
+def cpp(file: str) -> str:
+    """The block of C++ that stands under a file's name."""
+    (block,) = re.findall(rf"^`{re.escape(file)}`.*:\n\n```cpp\n((?:.*\n)*?)```", OWN, re.MULTILINE)
+    return str(block)
+
+
+@pytest.fixture(scope="module")
+def with_own_controller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of headers in which the table of controllers has the page's two lines."""
+    header = "native/engine/congestion/controllers.hpp"
+    declaration, row = cpp(header).splitlines(keepends=True)
+    head, entry, rest = (ROOT / header).read_text().partition("struct CongestionEntry {")
+    table, end, tail = rest.partition("};\n\n// A controller, as its place in the table.")
+    assert entry
+    assert end
+    folder = tmp_path_factory.mktemp("headers")
+    changed = folder / "engine" / "congestion" / "controllers.hpp"
+    changed.parent.mkdir(parents=True)
+    changed.write_text(head + declaration + entry + table + row + end + tail)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "native/engine/congestion/aimd.cpp",
+        "tests/native/engine/test_aimd.cpp",
+        "sim/core/transports/fixed_window.cpp",
+    ],
+)
+def test_cpp_of_write_your_own_compiles(file: str, with_own_controller: Path, tmp_path: Path) -> None:
+    compiler = next(filter(None, map(shutil.which, ("g++", "clang++"))), None)
+    if compiler is None:
+        pytest.skip("no C++ compiler: neither g++ nor clang++ is on PATH")
+    if file.startswith("tests/") and not Path("/usr/include/doctest/doctest.h").exists():
+        pytest.skip("doctest is not installed (doctest-dev)")
+    source = tmp_path / "own.cpp"
+    source.write_text(cpp(file))
+    folders = (f"-I{folder}" for folder in (with_own_controller, ROOT / "native", ROOT))
+    warnings = ("-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror")
+    subprocess.run([compiler, "-std=c++20", "-fsyntax-only", *warnings, *folders, source], check=True)
+
+
+def test_python_half_of_an_own_transport_gives_a_policy() -> None:
+    pytest.importorskip("dlcp_sim._core", reason="the simulator's module is not built")
+    from dlcp_sim import Star
+    from dlcp_sim.transports import baselines
+
+    (block,) = re.findall(r"^```py\n(.*?)^```", OWN, re.DOTALL | re.MULTILINE)
+    names = {**vars(baselines), "native": lambda kind: kind}  # no module has the native half
+    exec(block, names)
+    assert names["FixedWindow"].name == "fixed_window"
+    assert names["FixedWindow"]().policy(Star(2)).name == "unbounded"

@@ -22,7 +22,7 @@ from dlcp.switch.toml_lines import toml_lines
 
 
 class Renderer(Protocol):
-    """A module that writes one language. It may also have `own_caveats(policy, ports)`."""
+    """A module or object that writes one language. It may also have `own_caveats(policy, ports)`."""
 
     SYSTEM: System
 
@@ -30,9 +30,10 @@ class Renderer(Protocol):
         """The configuration's lines, without notes."""
 
 
-RENDERERS: Mapping[str, Renderer] = {
+RENDERERS: dict[str, Renderer] = {
     module.SYSTEM.name: module for module in (tc, sonic, cumulus, nvue, eos, nxos)
 }
+"""By name. A program may add its own."""
 
 
 @dataclass(frozen=True)

@@ -27,4 +27,4 @@ SELECTORS: dict[str, Callable[..., Selector]] = {
     "binary": Binary,
     "sampled_threshold": SampledThreshold,
 }
-"""By name; called with the options of each, or with none."""
+"""By name; called with the options of each, or with none. A program may add its own."""

@@ -41,7 +41,7 @@ from dlcp.transport.schedule.program import MAX_MESSAGES
 # (world_size, rank); with root for what has one; with hosts for what asks for them.
 Writer = Callable[..., RankSchedule]
 
-ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
+ALGORITHMS: Mapping[str, dict[str, Writer]] = MappingProxyType(
     {
         "all_reduce": {
             "one_shot": one_shot.all_reduce,
@@ -74,7 +74,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
         "coded_reduce_scatter": {"direct": direct.coded_reduce_scatter},
     }
 )
-"""Which algorithms serve which collective."""
+"""Which algorithms serve which collective. A program may add its own, on every rank, before it opens a group."""
 
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 """Collectives with a root."""
