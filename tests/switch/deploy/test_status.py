@@ -45,7 +45,7 @@ def frame(dscp: int, ecn: int, importance: int = 0, payload: int = 100) -> bytes
 
 
 def read(*targets: SwitchTarget) -> list[Reading]:
-    monitor = Monitor(targets, 5.0)
+    monitor = Monitor(targets, 60.0)
     try:
         return monitor.read()
     finally:
