@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall, GradientBuffer
-from dlcp.torch.gradient.buffer.peers import Peers
+from dlcp.torch.gradient.buffer.peers import Peers, is_peers
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
 from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.groups_within import groups_within
@@ -44,7 +44,7 @@ def exchange_of(
     group = group or state.group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group; accepted: after init_process_group")
-    if (inner := next((one for one in groups_within(group) if isinstance(one, Peers)), None)) is None:
+    if (inner := next((one for one in groups_within(group) if is_peers(one)), None)) is None:
         raise TypeError(f"the group's backend is {group.name()}; accepted for gradients: {BACKEND_NAME}")
     exchange = GradientExchange(inner, state, communicator)
     exchange.group.communicator.job.metrics.include("gradients", state.ledger)
