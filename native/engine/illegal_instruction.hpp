@@ -3,7 +3,7 @@
 // A library may take instructions that the processor lacks: libaegis of aeg 0.10.6 takes those of AVX-512 where there is
 // VAES alone. As OpenSSL asks ARM processors (crypto/armcap.c): a signal handler jumps out of the attempt. The handler is the
 // process's for that long, so whatever is tried is short, and owns nothing that a destructor would have to free. An illegal
-// instruction of another thread meanwhile ends the process, as it would have.
+// instruction of another thread meanwhile goes to whom it would have gone to.
 #pragma once
 
 #include <csetjmp>
@@ -16,11 +16,11 @@ template <class Attempt>
 bool runs_here(const Attempt& attempt) {
     static sigjmp_buf behind;
     static thread_local bool trying = false;
+    static struct sigaction before = {};
     struct sigaction jump = {};
-    struct sigaction before = {};
     jump.sa_handler = [](int) {
         if (trying) siglongjmp(behind, 1);
-        std::signal(SIGILL, SIG_DFL);  // the instruction is met again
+        sigaction(SIGILL, &before, nullptr);  // the instruction is met again
     };
     sigemptyset(&jump.sa_mask);
     trying = true;

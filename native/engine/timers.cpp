@@ -24,8 +24,8 @@ constexpr std::uint8_t further_probes = 2;
 // After this many unanswered probes, everything in flight counts as lost.
 constexpr std::uint32_t unanswered_probes = 1;
 
-// A silent peer that owes a message is probed after a fifth of its timeout, or of ten seconds, and then every fortieth: 32
-// probes and more, so that heavy loss alone does not end the session.
+// A silent peer that owes a message is probed after a fifth of its timeout, and then every fortieth: 32 probes, so that heavy
+// loss alone does not end the session. For the first ten seconds as if its timeout were ten seconds at most.
 constexpr std::int64_t keepalive_parts = 40;
 constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 constexpr Duration keepalive_longest = seconds(10);
@@ -73,7 +73,10 @@ void Endpoint::update_liveness(Time now, Peer& peer) {
             sending ? std::max(sender.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
         // Receives alone send nothing: probe the peer's liveness now and then.
         const std::int64_t parts = keepalive_silence + peer.keepalive_tries;
-        const Duration silence = std::min(config_.peer_timeout, keepalive_longest) * parts / keepalive_parts;
+        const Duration soon = std::min(config_.peer_timeout, keepalive_longest);
+        const Duration silence = parts <= keepalive_parts
+                                     ? soon * parts / keepalive_parts
+                                     : soon + config_.peer_timeout * (parts - keepalive_parts) / keepalive_parts;
         if (wants) peer.keepalive_at = last_sign + std::min(silence, config_.peer_timeout);
         if (sending) update_demand(peer);
     }

@@ -80,7 +80,7 @@ void TurnScheduler::update(std::uint32_t peer) {
     peers_[active_.back()].place = entry.place;
     active_[entry.place] = active_.back();
     active_.pop_back();
-    if (entry.turn == 0) freed_.push_back(peer);
+    if (entry.turn != unlimited) freed_.push_back(peer);
 }
 
 void TurnScheduler::forget(std::uint32_t peer) {
@@ -102,8 +102,12 @@ void TurnScheduler::decide(Time now, std::vector<std::uint32_t>& told) {
     news_ = false;
     const bool over = now >= tick_end_;
     if (over) measure(now);
-    for (const std::uint32_t peer : freed_)
-        if (!peers_[peer].active && std::exchange(peers_[peer].turn, unlimited) == 0) told.push_back(peer);
+    for (const std::uint32_t peer : freed_) {
+        Entry& entry = peers_[peer];
+        if (entry.active) continue;
+        const std::uint64_t before = std::exchange(entry.turn, unlimited);
+        if (before == 0 || (before != unlimited && entry.parts > 0)) told.push_back(peer);
+    }
     freed_.clear();
     if (!sharing_ && !(over && meets_incast(now))) return;
     sharing_ = true;

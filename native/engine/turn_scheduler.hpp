@@ -1,6 +1,6 @@
 // Receiver credit by turns: under an incast, which senders may send, and how much each may have in flight.
 //
-// The receiver knows how much is left of every message that has begun, so the senders with the least left send first
+// The receiver knows how much is left of every message that has begun and has a receive, so the senders with the least left send first
 // (pFabric, SIGCOMM'13; Homa, SIGCOMM'18) and the others wait. What may be in flight from all of them fills the last
 // hop and little more. So who finishes first does so as if it were alone, hardly anything queues, and the last one
 // finishes no later. A sender that waits still sends the first packet of a new message, or nobody would know of it.
@@ -128,7 +128,7 @@ private:
     bool news_ = false;  // a message has begun or ended while turns are given
     std::vector<Entry> peers_;
     std::vector<std::uint32_t> active_;  // peers with something left, and no part of a whole
-    std::vector<std::uint32_t> freed_;   // active no more, and last told to wait
+    std::vector<std::uint32_t> freed_;   // active no more, and last told a turn
     std::uint64_t arrivals_ = 0;
     std::uint64_t decisions_ = 0;
     std::uint64_t arrived_ = 0;  // bytes in this tick

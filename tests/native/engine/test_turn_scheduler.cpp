@@ -153,6 +153,19 @@ TEST_CASE("turn scheduler: a sender of a part of a whole is free, and hears of i
     CHECK(receiver.turns.turn(2) == Bytes{0});
 }
 
+TEST_CASE("turn scheduler: a turn ends with the message that it was for") {
+    Receiver receiver;
+    for (std::uint32_t peer = 0; peer < 4; ++peer) receiver.open(peer, peer == 0 ? 1000 : 1'000'000);
+    receiver.run(3, 100);
+    REQUIRE(receiver.turns.turn(0) > Bytes{0});
+    receiver.turns.placed(0, {0, 1000}, 1000);
+    receiver.turns.part_opened(0);
+    receiver.run(1, 100);
+    REQUIRE(receiver.shares());
+    CHECK_FALSE(receiver.turns.turn(0));
+    CHECK(receiver.is_told(0));
+}
+
 TEST_CASE("turn scheduler: who is to send nothing more waits no more") {
     Receiver receiver;
     for (std::uint32_t peer = 0; peer < 3; ++peer) receiver.open(peer, 1'000'000);
