@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from dlcp.errors import ArgumentError
 from dlcp.transport import DataType, FileStore, Job, Reduction, Span, Store
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits, decode_runs, encode_runs, group_parts
-from dlcp.transport.element import DATA_TYPES
+from dlcp.transport.element import DATA_TYPES, native_op
 
 Array = NDArray[Any]
 
@@ -63,17 +63,18 @@ class Ranks:
         both ways ("int8", "int4", "int2", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"), and the result is what their code
         says; of floating point, with "sum" and "avg". Raises ArgumentError, CollectiveError.
         """
-        given, kind = _contiguous(array), _reduction(op)
+        given = _contiguous(array)
+        kind = check_reduction(given.dtype, op, precision)
         if precision is not None:
             return self._coded_all_reduce(given, kind, precision)
         result = given.copy()
-        self._group.all_reduce(Span.of(result), _type(given), kind, agree=str(given.shape)).wait()
+        self._group.all_reduce(Span.of(result), _type(given.dtype), kind, agree=str(given.shape)).wait()
         return result
 
     def broadcast(self, array: ArrayLike, root: int = 0) -> Array:
         """The array of rank `root`; the others' say shape and type."""
         result = _contiguous(array).copy()
-        agree = f"{_type(result).name} {result.shape}"
+        agree = f"{_type(result.dtype).name} {result.shape}"
         self._group.broadcast(Span.of(result), root, agree=agree).wait()
         return result
 
@@ -81,7 +82,7 @@ class Ranks:
         """All ranks' arrays, stacked: of shape (size, …)."""
         given = _contiguous(array)
         result = np.empty((self.size, *given.shape), given.dtype)
-        agree = f"{_type(given).name} {given.shape}"
+        agree = f"{_type(given.dtype).name} {given.shape}"
         self._group.all_gather(Span.of(result), Span.of(given, writable=False), agree=agree).wait()
         return result
 
@@ -90,14 +91,17 @@ class Ranks:
 
         `op`: as of all_reduce. Raises ArgumentError, too, where the first dimension does not divide into `size`.
         """
-        given, kind = _contiguous(array), _reduction(op)
+        given = _contiguous(array)
+        kind = check_reduction(given.dtype, op)
         if given.ndim == 0 or given.shape[0] % self.size:
             raise ArgumentError(
                 f"array has shape {given.shape}; accepted: a first dimension that is a multiple of {self.size}"
             )
         result = np.empty((given.shape[0] // self.size, *given.shape[1:]), given.dtype)
         inputs = Span.of(given, writable=False)
-        self._group.reduce_scatter(Span.of(result), inputs, _type(given), kind, agree=str(given.shape)).wait()
+        self._group.reduce_scatter(
+            Span.of(result), inputs, _type(given.dtype), kind, agree=str(given.shape)
+        ).wait()
         return result
 
     def barrier(self) -> None:
@@ -105,10 +109,6 @@ class Ranks:
         self._group.barrier().wait()
 
     def _coded_all_reduce(self, given: Array, op: Reduction, precision: str) -> Array:
-        if _type(given) not in (DataType.f32, DataType.f16, DataType.bf16):
-            raise ArgumentError(
-                f"array is of {given.dtype}; accepted with precision: 16 and 32 bits of floating point"
-            )
         codec = codec_traits(precision, "precision")
         values = given.astype(np.float32)
         groups = -(-values.size // GROUP_VALUES)
@@ -130,18 +130,29 @@ def _contiguous(array: ArrayLike) -> Array:
     return np.asarray(array, order="C")
 
 
-def _type(array: Array) -> DataType:
-    found = TYPES.get(array.dtype.name)
-    if found is None or not array.dtype.isnative:
+def _type(dtype: np.dtype[Any]) -> DataType:
+    found = TYPES.get(dtype.name)
+    if found is None or not dtype.isnative:
         raise ArgumentError(
-            f"array is of {array.dtype}; accepted: {', '.join(TYPES)}, in this machine's byte order"
+            f"array is of {dtype}; accepted: {', '.join(TYPES)}, in this machine's byte order"
         )
     return found
 
 
-def _reduction(op: str) -> Reduction:
+def check_reduction(dtype: np.dtype[Any], op: str, precision: str | None = None) -> Reduction:
+    """What `op` names. Raises ArgumentError: nothing, or not of arrays of this type, or not in this precision."""
+    kind = _type(dtype)
     try:
-        return Reduction(op)
+        found = Reduction(op)
     except ValueError:
         names = ", ".join(each.value for each in Reduction)
         raise ArgumentError(f"op is {op!r}; accepted: {names}") from None
+    native_op(found, kind)
+    if precision is None:
+        return found
+    codec_traits(precision, "precision")
+    if kind not in (DataType.f32, DataType.f16, DataType.bf16):
+        raise ArgumentError(f"array is of {dtype}; accepted with precision: 16 and 32 bits of floating point")
+    if found not in (Reduction.SUM, Reduction.AVG):
+        raise ArgumentError(f"op is {op!r}; accepted with precision: sum, avg")
+    return found

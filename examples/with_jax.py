@@ -35,8 +35,9 @@ def fit(folder: str, rank: int, size: int) -> float:
 
         @jax.jit
         def step(weights: dict[str, jax.Array], inputs: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-            found = jax.value_and_grad(loss_of)(weights, inputs)
-            loss, gradients = dlcp.jax.all_reduce(ranks, found, "avg", precision=os.environ.get("PRECISION"))
+            loss, gradients = jax.value_and_grad(loss_of)(weights, inputs)
+            loss = dlcp.jax.all_reduce(ranks, loss, "avg")
+            gradients = dlcp.jax.all_reduce(ranks, gradients, "avg", precision=os.environ.get("PRECISION"))
             return jax.tree.map(lambda weight, mean: weight - 0.1 * mean, weights, gradients), loss
 
         weights = dlcp.jax.broadcast(ranks, weights)  # all ranks begin with those of rank 0

@@ -111,10 +111,10 @@ SLOW = (
 # What `make test-torch` tries under each version of torch: a group's life, every collective, errors, DDP and FSDP2,
 # exact and with bounded gradients, and what dlcp replaces in torch.
 SMOKE = (
-    "tests/torch/gradient/test_fsdp.py::test_without_loss",
+    "tests/torch/gradient/fsdp/test_reduce_scatter.py::test_without_loss",
     "tests/torch/gradient/test_hook.py::test_training_is_alike",
-    "tests/torch/gradient/test_low_bit.py::test_a_run_is_repeated",
-    "tests/torch/gradient/test_low_bit.py::test_fsdp_reduces",
+    "tests/torch/gradient/recipes/test_low_bit.py::test_a_run_is_repeated",
+    "tests/torch/gradient/recipes/test_low_bit.py::test_fsdp_reduces",
     "tests/torch/test_backend.py",
     "tests/torch/test_callbacks.py",
     "tests/torch/test_collectives.py::test_collective[world2",

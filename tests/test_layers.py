@@ -104,7 +104,7 @@ PYTHON_ARROWS = {
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.hub": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.numpy": {"dlcp", "dlcp.transport", "numpy"},
-    "dlcp.jax": {"dlcp", "dlcp.numpy", "jax", "numpy"},
+    "dlcp.jax": {"dlcp", "dlcp.numpy", "dlcp.transport", "jax", "numpy"},
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},

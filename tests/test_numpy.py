@@ -98,6 +98,10 @@ def test_arrays_without_values_dimensions_or_order() -> None:
         (lambda ranks: ranks.all_reduce(1.0, "mean"), "op is 'mean'; accepted: sum, avg"),
         (lambda ranks: ranks.all_reduce(1, precision="int8"), "array is of int64; accepted with precision"),
         (lambda ranks: ranks.all_reduce(np.float32(1), precision="int3"), "precision is 'int3'"),
+        (
+            lambda ranks: ranks.all_reduce(np.float32(1), "max", precision="int8"),
+            "op is 'max'; accepted with",
+        ),
         (lambda ranks: ranks.reduce_scatter(np.zeros(4)), r"shape \(4,\); accepted: .* multiple of 3"),
         (lambda ranks: ranks.reduce_scatter(1.0), r"shape \(\)"),
     ],
@@ -137,3 +141,15 @@ def test_a_tree_of_jax_is_reduced_inside_jit() -> None:
         assert dlcp.jax.all_gather(ranks, tree)["a"].shape == (1, 2, 3)
         assert dlcp.jax.reduce_scatter(ranks, tree["a"]).shape == (2, 3)
         assert dlcp.jax.broadcast(ranks, tree)["b"][1] == 2
+        assert dlcp.jax.broadcast(ranks, {"step": 7})["step"] == 7
+        # The scale of one leaf is not another's.
+        uneven = {"large": jax.numpy.full(3, 1000.0), "small": jax.numpy.full(3, 0.001)}
+        coded = dlcp.jax.all_reduce(ranks, uneven, precision="int8")
+        assert abs(coded["small"] - 0.001).max() < 1e-4
+        for words, call in (
+            ("op is 'mean'", lambda: dlcp.jax.all_reduce(ranks, tree, "mean")),
+            ("array is of complex64", lambda: dlcp.jax.all_gather(ranks, 1j)),
+            (r"shape \(\)", lambda: dlcp.jax.reduce_scatter(ranks, 1.0)),
+        ):
+            with pytest.raises(ArgumentError, match=words):
+                call()

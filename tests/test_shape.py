@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SLOW, SMOKE
+
+ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("dlcp", "sim/dlcp_sim", "bench", "tests")
 Sizes = Mapping[str, int]
 """By the name of what is measured: a folder, or `file:class.function`."""
@@ -160,3 +163,13 @@ def test_sizes_are_counted(tmp_path: Path) -> None:
         "methods of a class": {"bench/a.py:A": 2},
         "files of a folder": {"bench": 2, "bench/deep": 1},
     }
+
+
+@pytest.mark.parametrize("prefix", [*SLOW, *SMOKE])
+def test_chosen_tests_are_there(prefix: str) -> None:
+    """A test that moves must not leave the fast or the smoke tests without a word."""
+    file, _, name = prefix.partition("::")
+    place = ROOT / file
+    assert place.exists()
+    if name:
+        assert f"def {name.partition('[')[0]}" in place.read_text()

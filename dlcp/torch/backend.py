@@ -39,6 +39,11 @@ class Backend(c10d.Backend):
     supports_time_estimate = False
 
     def __init__(self, group: ProcessGroup) -> None:
+        if torch.__version__ < "2.14":
+            raise ImportError(
+                f"dlcp.torch.Backend needs torch 2.14 or later, here is {torch.__version__}; before, a group of dlcp is"
+                " a process group of its own"
+            )
         super().__init__(group.rank(), group.size())
         self.group = group
         """The group of dlcp: what functions of dlcp.torch take."""

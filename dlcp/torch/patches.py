@@ -37,7 +37,7 @@ def install(within: Callable[[object], dist.ProcessGroup | None]) -> None:
         given = within(group or distributed_c10d._get_default_group())
         if given is not None:
             given.set_timeout(timeout)
-        else:
+        if given is None or given is not group:  # what else is in a mixed group
             set_timeout(timeout, group)
 
     # torch's hook in C++ takes no future that Python has completed; this one computes the same.
