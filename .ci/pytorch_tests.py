@@ -9,6 +9,7 @@ reason in pytorch_failures.txt: a test that fails and is not there, or is there 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import subprocess
@@ -92,7 +93,8 @@ def run(size: int, names: list[str]) -> int:
     counts = dict.fromkeys(("passed", "failed as expected", "skipped"), 0)
     wrong = []
     for test in tests:
-        result = unittest.TextTestRunner(io.StringIO(), verbosity=0).run(test)
+        with contextlib.redirect_stdout(sys.stderr):
+            result = unittest.TextTestRunner(io.StringIO(), verbosity=0).run(test)
         name, failed = test._testMethodName, result.failures + result.errors
         if result.skipped and name not in known:
             counts["skipped"] += 1

@@ -192,7 +192,7 @@ def _timeout(what: str, result: CollectiveResult, context: FailureContext, told:
         text = f"{what} failed with its group: {_by(result, context, told)}"
         text += f"operation {result.sequence} was not over in its time (timeout){whom}."
     else:
-        text = f"{what} was not over after {result.waited_s:.3g} s (timeout)."
+        text = f"{what} was not over after {result.waited_s:.3g} s, and its timeout is over."
         if waiting := _waiting(result, context):
             text += f" It waited for {waiting}."
     if culprit == context.own:

@@ -131,7 +131,7 @@ def test_timeout_of_a_rank_that_answers() -> None:
         accounts={1: "has called 16 operations of this group so far, the last one barrier()"},
     )
     text = text_of(context, error="timeout", culprit=1, waiting_for=[(1, True, 65536), (2, False, 100)])
-    assert "was not over after 30.2 s (timeout)" in text
+    assert "was not over after 30.2 s, and its timeout is over" in text
     assert (
         "It waited for rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011): 65536 bytes have not come from it,"
         " last heard of 0.25 s ago; it says that it has called 16 operations of this group so far, the last one"
