@@ -8,14 +8,17 @@ import os
 import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import fields
 from multiprocessing import get_context
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dlcp import __version__
+from dlcp.progress import left, shown
 from dlcp.units import duration
 from dlcp_sim.report import pictures
 from dlcp_sim.report.tables import Table
@@ -34,11 +37,15 @@ def parallel(function: Callable[[J], F], jobs: Iterable[J], processes: int | Non
 
     None: as many processes as processors, 16 at most.
     """
-    count = processes or min(os.cpu_count() or 1, 16)
-    if count == 1:
-        return [function(job) for job in jobs]
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
-        return list(pool.map(function, jobs))
+    count, jobs, found = processes or min(os.cpu_count() or 1, 16), list(jobs), []
+    with ExitStack() as stack:
+        show, begin_s = stack.enter_context(shown()), monotonic()
+        show(f"0 of {len(jobs)} runs")
+        at_work = stack.enter_context(ProcessPoolExecutor(count, get_context("spawn"))) if count > 1 else None
+        for one in at_work.map(function, jobs) if at_work else map(function, jobs):
+            found.append(one)
+            show(f"{len(found)} of {len(jobs)} runs{left(begin_s, len(found) / len(jobs))}")
+    return found
 
 
 def measure(
