@@ -94,7 +94,7 @@ def look_at_counters(udp: Mapping[str, int], backlog_drops: int) -> Iterator[Fin
     if is_full:
         yield DROPS.warn(
             f"since the boot {full} of {datagrams} UDP datagrams were dropped because a socket was full, some"
-            " program's: if it was dlcp's, see the receive buffer above",
+            " program's: if it was dlcp's, see `dlcp doctor --verbose` on buffers",
             "nstat -az UdpRcvbufErrors (does it grow while training?)",
         )
     if backlog_drops > 0:

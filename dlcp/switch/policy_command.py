@@ -37,6 +37,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if not 10**6 <= options.rate <= 10**13:
+        raise SettingsError(f"--rate is {options.rate} bit/s; accepted: 1M to 10T")
     if not 0.1 <= options.rtt_us <= 1e6:
         raise SettingsError(f"--rtt-us is {options.rtt_us:g}; accepted: 0.1 to 1000000")
     if not 1 <= options.ports <= MAX_PORTS:

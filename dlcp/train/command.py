@@ -417,5 +417,5 @@ def _milliseconds(text: str) -> float:
 def _rate(text: str) -> int:
     rate = parse_rate(text)
     if not 1e6 <= rate <= 1e11:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 1M to 100G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 1M to 100G bit/s")
     return rate

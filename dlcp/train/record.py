@@ -219,7 +219,7 @@ class Record:
         except OSError as error:
             raise TrainError(f"{path}: {error.strerror}; give the record.json of a training") from error
         except (ValueError, KeyError, AttributeError) as error:
-            raise TrainError(f"{path} is no record of a training: {error}") from error
+            raise TrainError(f"{path} is no record of a training: {error!r}") from error
         if version != VERSION:
             raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")
         try:

@@ -116,10 +116,14 @@ def _help(rule: SettingRule) -> str:
     variable = "only an argument" if entry.kind == "secret" else f"DLCP_{entry.name.upper()}"
     lines = [
         f"  {entry.name}{unit}    {variable}",
-        f"      default {_default(rule) or 'empty'}; accepted: {rule.accepted_or_none}",
-        *textwrap.wrap(entry.sentence, 80, initial_indent=" " * 6, subsequent_indent=" " * 6),
+        *_indented(f"default {_default(rule) or 'empty'}; accepted: {rule.accepted_or_none}"),
+        *_indented(entry.sentence),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, 80, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
 
 
 def _field(rule: SettingRule) -> str:

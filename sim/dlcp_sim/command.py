@@ -285,16 +285,18 @@ def _results(path: Path, options: argparse.Namespace) -> list[Result]:
     from dlcp_sim.result import Result
     from dlcp_sim.store import Store
 
+    if not path.exists():
+        raise ArgumentError(
+            f"{path}: No such file or directory; give what `dlcp sim run --output` or a sweep left"
+        )
     if path.is_dir():
+        _refuse_tables(path, options)
         results = [Result.load(file) for file in sorted(path.glob("*.npz"))]
         return sorted(results, key=lambda result: int(result.metadata.get("place", 0)))
-    if not path.is_file():
-        raise ArgumentError(f"{path}: No such file or directory")
     with path.open("rb") as file:
         is_store = file.read(16) == b"SQLite format 3\0"
     if not is_store:
-        if options.csv or options.parquet:
-            raise ArgumentError(f"{path}: --csv and --parquet are for the store of a sweep")
+        _refuse_tables(path, options)
         return [Result.load(path)]
     with Store(path, create=False) as store:
         try:
@@ -305,6 +307,11 @@ def _results(path: Path, options: argparse.Namespace) -> list[Result]:
         except OSError as error:
             raise ArgumentError(f"{error.filename}: {error.strerror or error}") from None
         return list(store.results())
+
+
+def _refuse_tables(path: Path, options: argparse.Namespace) -> None:
+    if options.csv or options.parquet:
+        raise ArgumentError(f"{path}: --csv and --parquet are for the store of a sweep")
 
 
 # --- options --------------------------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ def read_file(path: Path | str) -> dict[str, Any]:
     except OSError as error:
         raise ArgumentError(f"{path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArgumentError(f"{path}: {error}") from None
+        raise ArgumentError(f"{path}: not TOML: {error}") from None
 
 
 def read_value(text: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.train.errors import TrainError
 from dlcp.train.plan import TrainingPlan
 from dlcp.train.record import Record
 
@@ -84,6 +85,7 @@ RECORD = str(Path(__file__).with_name("record.json"))
             ["--draw", "no/record.json"],
             "no/record.json: No such file or directory; give the record.json of a training",
         ),
+        (["--rate", "200", "--lab"], "'200' is not accepted; accepted: 1M to 100G bit/s"),
         (["--epoch"], "--epoch"),
         (["fast"], "unrecognized arguments: fast"),
     ],
@@ -332,3 +334,9 @@ def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> No
         assert rank.sent_bytes == pytest.approx(one.steps * one.parameters * 4 / 2, rel=0.05)
         assert 0 < rank.abandoned_bytes <= 0.1 * rank.sent_bytes
         assert rank.residual_bytes <= rank.abandoned_bytes
+
+
+def test_a_file_of_something_else_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(TrainError, match=r"is no record of a training: KeyError\('version'\)"):
+        Record.load(tmp_path / "other.json")
