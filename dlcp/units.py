@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 
 PS_PER_S = 10**12
@@ -61,6 +63,12 @@ def grouped(number: float) -> str:
     return f"{number:,.0f}".replace(",", " ")
 
 
+def plural(count: int, word: str) -> str:
+    """How many of what, by its singular: "1 rank", "4 switches"."""
+    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
+    return f"{count} {word}{ending}"
+
+
 def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     """The largest unit of which there is at least one, or else the smallest; `units` begin with the largest."""
     return next(((size, word) for size, word in units if abs(value) >= size), units[-1])
@@ -76,6 +84,19 @@ def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
     number = value / size
     digits = len(str(int(abs(number))))
     return f"{number:.{max(0, 4 - digits)}f} {unit}"
+
+
+def fitted(rows: Sequence[Sequence[str]], gap: str = "  ") -> Sequence[Sequence[str]]:
+    """The rows of a table; its columns in their place, where a terminal shows them and is too narrow for the rows."""
+    if not sys.stdout.isatty() or _width(rows, gap) <= shutil.get_terminal_size().columns:
+        return rows
+    turned = list(zip(*rows, strict=True))
+    return turned if _width(turned, gap) < _width(rows, gap) else rows
+
+
+def _width(rows: Sequence[Sequence[str]], gap: str) -> int:
+    columns = zip(*rows, strict=True)
+    return sum(len(gap) + max(map(len, column)) for column in columns) - len(gap)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1, gap: str = "  ") -> Iterator[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 
 import pytest
 
-from dlcp.units import aligned, duration, grouped, parse_rate, parse_size, rate, size
+from dlcp.units import aligned, duration, fitted, grouped, parse_rate, parse_size, plural, rate, size
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,23 @@ def test_sizes_are_read_as_they_are_written() -> None:
     for text in ("", "0", "lots", "-4K", "4 K B", "1.5M"):
         with pytest.raises(argparse.ArgumentTypeError, match="accepted: such as 512M, 8G"):
             parse_size(text)
+
+
+def test_one_of_what_is_counted_has_no_ending() -> None:
+    assert [plural(1, "rank"), plural(0, "rank"), plural(1, "switch"), plural(4, "switch")] == [
+        *("1 rank", "0 ranks", "1 switch", "4 switches")
+    ]
+
+
+def test_a_terminal_that_is_too_narrow_has_columns_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["", "completion", "slowdown"], ["dlcp", "184.5 µs", "1.11"]]
+    monkeypatch.setenv("COLUMNS", "20")
+    assert fitted(rows) == rows  # it goes to no terminal
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert list(aligned(fitted(rows))) == [
+        "                dlcp",
+        "completion  184.5 µs",
+        "slowdown        1.11",
+    ]
+    monkeypatch.setenv("COLUMNS", "26")
+    assert fitted(rows) == rows

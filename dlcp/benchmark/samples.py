@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlcp.units import duration, size
+from dlcp.units import duration, plural, size
 
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
@@ -74,7 +74,7 @@ _WIDTHS = (6, -4, 8, 8, 6, 6, 5, 5, -16)
 
 def heading(collective: str, ranks: int, hosts: int, backends: Sequence[str]) -> list[str]:
     """The lines above the table."""
-    where = f"{ranks} ranks on {hosts} host{'s' * (hosts > 1)}"
+    where = f"{ranks} ranks on {plural(hosts, 'host')}"
     lines = [f"{collective} of float32, {where}, over {' and '.join(backends)}"]
     if len(backends) > 1:
         lines[0] += " in turns"

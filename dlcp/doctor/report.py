@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from dlcp.doctor.finding import Finding, Verdict, worst
 from dlcp.doctor.probe import RankPair
+from dlcp.units import plural
 
 # Wider tables are not read; then the extremes are named.
 RANKS_SHOWN_MAX = 16
@@ -102,7 +103,7 @@ def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator
 def summary_line(findings: Sequence[Finding]) -> str:
     """How many of each verdict."""
     count = {verdict: sum(one.verdict == verdict for one in findings) for verdict in Verdict}
-    return f"{count[Verdict.FAIL]} failed, {_plural(count[Verdict.WARN], 'warning')}, {count[Verdict.OK]} in order"
+    return f"{count[Verdict.FAIL]} failed, {plural(count[Verdict.WARN], 'warning')}, {count[Verdict.OK]} in order"
 
 
 def pair_lines(names: Sequence[str], pairs: Sequence[RankPair]) -> Iterator[str]:
@@ -169,7 +170,3 @@ def _extremes(title: str, names: Sequence[str], pairs: Sequence[RankPair], numbe
         f"{title}: {format(low[0], form)} ({names[low[1].source]} to {names[low[1].target]}), median"
         f" {format(middle, form)}, {format(high[0], form)} ({names[high[1].source]} to {names[high[1].target]})"
     )
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

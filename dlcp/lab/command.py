@@ -31,7 +31,7 @@ from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.progress import shown
 from dlcp.rank_processes import exit_status
 from dlcp.signals import raising
-from dlcp.units import parse_rate
+from dlcp.units import parse_rate, plural
 
 _EPILOG = """\
 SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one
@@ -125,20 +125,22 @@ def _up(options: argparse.Namespace) -> int:
     fabric = lab.fabric
     print(
         f"lab {lab.name} is up: {fabric.hosts} hosts at {rate_words(fabric.host_rate_bps)}, "
-        f"{len(fabric.switch_names)} switches: {fabric.switch}"
+        f"{plural(len(fabric.switch_names), 'switch')}: {fabric.switch}"
     )
     for note in lab.switches.notes():
         print(f"note: {note}")
     print(f"hosts: {', '.join(f'{n} {a}' for n, a in zip(fabric.host_names, lab.addresses, strict=True))}")
     if setting:
         print(f"switches add for ranks with DLCP_AGGREGATION='{setting}'")
+    named = f" --name {options.name}" if options.name else ""
+    print(f"next: dlcp lab exec{named} {fabric.host_names[0]} -- COMMAND; at the end: dlcp lab down{named}")
     return 0
 
 
 def _made(stack: contextlib.ExitStack, lab: SwitchedLab) -> SwitchedLab:
     """Makes a lab, which takes seconds, and says so meanwhile; the stack takes it down."""
     with shown() as show:
-        show(f"making {lab.fabric.hosts} hosts and {len(lab.fabric.switch_names)} switches")
+        show(f"making {lab.fabric.hosts} hosts and {plural(len(lab.fabric.switch_names), 'switch')}")
         return stack.enter_context(lab)
 
 

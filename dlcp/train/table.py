@@ -11,7 +11,7 @@ from statistics import mean, median, stdev
 
 from dlcp.train.plan import GLOO, Configuration, percent
 from dlcp.train.record import Record, RunRecord
-from dlcp.units import aligned, grouped
+from dlcp.units import aligned, fitted, grouped, plural
 
 
 def lines(record: Record) -> Iterator[str]:
@@ -101,7 +101,9 @@ def circumstances(record: Record, model: str) -> str:
     """What was trained how, in a line."""
     first = record.of_model(model)[0]
     seeds = len({run.run.seed for run in record.of_model(model)})
-    words = f"{grouped(first.parameters)} parameters, {first.steps} steps, {record.world_size} ranks"
+    words = (
+        f"{grouped(first.parameters)} parameters, {first.steps} steps, {plural(record.world_size, 'rank')}"
+    )
     return f"{words}, {seeds} seeds" if seeds > 1 else words
 
 
@@ -183,7 +185,7 @@ def _network_lines(record: Record) -> Iterator[str]:
 
 
 def _indented(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    return (f"  {line}" for line in aligned(table, gap="   "))
+    return (f"  {line}" for line in aligned(fitted(table, gap="     "), gap="   "))
 
 
 def _network_cells(one: RunRecord) -> list[str]:

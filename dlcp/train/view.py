@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from dlcp.train.plan import GLOO, Run, TrainingPlan, percent
 from dlcp.train.record import Record, RunRecord
 from dlcp.train.table import data_size
-from dlcp.units import grouped
+from dlcp.units import grouped, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ class PlainView(View):
 
     def begin(self, record: Record, plan: TrainingPlan) -> None:
         self._record = record
-        self._print(f"{plan.world_size} ranks on {record.host['processor']}")
+        self._print(f"{plural(plan.world_size, 'rank')} on {record.host['processor']}")
         self._print(f"network: {record.network}")
         self._print(expectation(plan))
 
@@ -115,7 +115,8 @@ class LiveView(View):
     def begin(self, record: Record, plan: TrainingPlan) -> None:
         self._runs = plan.runs
         self._console.print(
-            f"[bold]dlcp train[/]  {plan.world_size} ranks on {record.host['processor']}", highlight=False
+            f"[bold]dlcp train[/]  {plural(plan.world_size, 'rank')} on {record.host['processor']}",
+            highlight=False,
         )
         self._network = record.network
         self._console.print(f"[dim]{record.network}[/]", highlight=False)
@@ -195,7 +196,7 @@ class LiveView(View):
 
 def expectation(plan: TrainingPlan) -> str:
     """How much there is to wait for, in a line."""
-    words = f"{len(plan.runs)} runs, about {plan.estimate_s:.0f} s on two cores without other work"
+    words = f"{plural(len(plan.runs), 'run')}, about {plan.estimate_s:.0f} s on two cores without other work"
     if plan.links is not None:
         words += ", longer over slow links"
     return words + ("; Ctrl-C keeps those that are over" if len(plan.runs) > 1 else "")

@@ -17,7 +17,7 @@ from dlcp.checks import option
 from dlcp.transport.coded import GROUP_VALUES, codec_traits
 from dlcp.transport.schedule.choose import choose
 from dlcp.transport.schedule.estimate import RANKS_MAX, Network, time_ns
-from dlcp.units import aligned, duration, grouped, parse_rate, rate
+from dlcp.units import aligned, duration, grouped, parse_rate, plural, rate
 
 _FLOAT_BYTES = 4
 # What an interface carries for a byte of gradients in frames of 1500 bytes. TCP: 1514 bytes for 1448; dlcp: as measured
@@ -82,7 +82,7 @@ def share(codec: str) -> float:
 def report(training: Training) -> Iterator[str]:
     """The lines that the command prints."""
     hosts = len(set(training.hosts))
-    where = f"{training.ranks} ranks on {hosts} host{'s' * (hosts > 1)}, {rate(training.rate_bps)} each"
+    where = f"{training.ranks} ranks on {plural(hosts, 'host')}, {rate(training.rate_bps)} each"
     yield f"{grouped(training.parameters)} parameters; {where}; {duration(training.step_s)} without an exchange\n"
     rows = [("", "bytes", "exchange", "step", "beside Gloo's")]
     exchanges = exchange_s(training)

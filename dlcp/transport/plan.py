@@ -22,6 +22,7 @@ from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
 from dlcp.transport.signature import signature_of
 from dlcp.transport.span import Span
+from dlcp.units import plural
 
 Memory = Span | list[Span] | None
 """As native code takes it: split evenly, or chunk by chunk."""
@@ -160,7 +161,7 @@ class Planner:
         if network is None:
             return f"{size} ranks"
         hosts = len(set(network.hosts))
-        ranks = f"{size} ranks on {hosts} host{'s' * (hosts > 1)}"
+        ranks = f"{size} ranks on {plural(hosts, 'host')}"
         if collective == "all_reduce" and self._crowded():
             return f"of few messages, since some of the {ranks} share a processor"
         between = (

@@ -84,6 +84,7 @@ def test_up_stands_can_be_used_and_goes_down(name: str) -> None:
     up = dlcp("up", *PLAIN, "--name", name)
     assert up.returncode == 0, up.stderr
     assert f"lab {name} is up: 4 hosts at 100 Mbit/s" in up.stdout
+    assert f"at the end: dlcp lab down --name {name}\n" in up.stdout
     again = dlcp("up", *PLAIN, "--name", name)
     assert again.returncode == 2
     assert f"lab '{name}' is up already" in again.stderr

@@ -27,6 +27,7 @@ from dlcp.study.network.honest import (
     completion_s,
     workload,
 )
+from dlcp.units import plural
 from dlcp_sim.fabrics import LeafSpine
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
@@ -196,7 +197,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
     table, notes = steps(found, looked_at), words(found, looked_at)
     setting = (
-        f"{seeds} seed{'s' if seeds > 1 else ''}; {LEAVES} leaves of {HOSTS_PER_LEAF} ranks, payloads of 4096 bytes; "
+        f"{plural(seeds, 'seed')}; {LEAVES} leaves of {HOSTS_PER_LEAF} ranks, payloads of 4096 bytes; "
         "sizes are of the tensor at a rank; lost: packets that switches dropped or trimmed in the reliable step."
     )
     _sweep.leave(

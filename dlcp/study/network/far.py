@@ -19,6 +19,7 @@ import numpy as np
 
 from dlcp.study.network import _sweep
 from dlcp.study.network._sweep import ALL, ROUNDED
+from dlcp.units import plural
 from dlcp_sim.fabrics import TwoSites
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
@@ -188,7 +189,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     cases = [Case(condition, transport) for condition in looked_at for transport in (UET, DLCP)]
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
     table, notes = times(found, looked_at), words(found, looked_at)
-    setting = f"{seeds} seed{'s' if seeds > 1 else ''}; times are means of all seeds."
+    setting = f"{plural(seeds, 'seed')}; times are means of all seeds."
     _sweep.leave(
         output / NAME,
         [table],

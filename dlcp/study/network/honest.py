@@ -22,7 +22,7 @@ import numpy as np
 from dlcp.study.network import _sweep
 from dlcp.study.network._sweep import ALL, MEAN, ROUNDED
 from dlcp.switch.policy import Policy
-from dlcp.units import duration
+from dlcp.units import duration, plural
 from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, LeafSpine
 from dlcp_sim.faults import RandomLoss
@@ -476,7 +476,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     tables = [gains(found, size), steps(found, size), variations(everything, varied)]
     notes = words(found, size)
     setting = (
-        f"{seeds} seed{'s' if seeds > 1 else ''}; 64 ranks, 8 leaves of 8, {RATE_BPS / 1e9:g} Gb/s, payloads of 4096 "
+        f"{plural(seeds, 'seed')}; 64 ranks, 8 leaves of 8, {RATE_BPS / 1e9:g} Gb/s, payloads of 4096 "
         f"bytes; a budget of {100 * LOSS_RATIO:g} % of the way there, {100 * CRITICAL_RATIO:g} % of its blocks "
         f"critical unless it says otherwise; a gray link loses {100 * GRAY_RATIO:g} % from leaf 0 to spine 0. Bounds "
         "count payload on the busiest link."

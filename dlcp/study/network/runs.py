@@ -18,6 +18,7 @@ import numpy as np
 from dlcp.study.network import _sweep
 from dlcp.study.network._sweep import ALL
 from dlcp.study.network.honest import DELAY_S, HOSTS_PER_LEAF, LEAVES, LIMIT_S, completion_s, workload
+from dlcp.units import plural
 from dlcp_sim.fabrics import LeafSpine
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
@@ -141,7 +142,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
             f"Switches that {choice}: the default takes {min(ratios):.3f} to {max(ratios):.3f} of the best fixed "
             f"length's time, {np.mean(ratios):.3f} in the mean."
         )
-    notes.append(f"{seeds} seed{'s' if seeds > 1 else ''}; times are means of all seeds.")
+    notes.append(f"{plural(seeds, 'seed')}; times are means of all seeds.")
     _sweep.leave(
         output / NAME,
         [table],

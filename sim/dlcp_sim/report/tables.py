@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp.units import aligned, duration, grouped, rate
+from dlcp.units import aligned, duration, fitted, grouped, rate
 from dlcp_sim.hosts import host_lines
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Table:
 
     def text(self) -> str:
         """For a terminal: the first column to the left, the others to the right."""
-        return "\n".join([self.title, *aligned([list(self.columns), *self.rows])])
+        return "\n".join([self.title, *aligned(fitted([list(self.columns), *self.rows]))])
 
     def markdown(self) -> str:
         """A Markdown table under its title."""
