@@ -111,7 +111,7 @@ $(PY): | build/.system-needed
 # Build requirements first, so that the build needs no isolation and shares its objects with the C++ tests, in $(NATIVE_BUILD).
 # Nothing is compiled to bytecode beforehand: most of it is never imported.
 $(VENV)/.packages: pyproject.toml constraints.txt | $(PY)
-	$(PY) .ci/requirements.py dependencies torch test lint demo sim ray p4 | $(PY) -m pip install -q \
+	$(PY) .ci/requirements.py dependencies torch test lint demo sim ray p4 completion | $(PY) -m pip install -q \
 	    --disable-pip-version-check --no-compile -c constraints.txt scikit-build-core nanobind -r /dev/stdin
 	@touch $@
 

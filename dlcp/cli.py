@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The `dlcp` command: one door to what people run. Each subcommand is a module of its own, loaded when asked for.
 
 Exit status: what the subcommand says; 2 with one line for bad input, for errors of dlcp and for a missing torch, 130
@@ -15,7 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlcp import __version__
-from dlcp.arguments import Parser, add_json
+from dlcp.arguments import (
+    Parser,
+    add_json,
+    complete_behind_command,
+    complete_word,
+    is_asked_for_completions,
+    words_before,
+)
 from dlcp.errors import ArgumentError
 from dlcp.exit_status import exit_status
 
@@ -23,6 +31,8 @@ from dlcp.exit_status import exit_status
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status."""
     options = list(sys.argv[1:] if arguments is None else arguments)
+    if is_asked_for_completions():
+        options = _words_to_complete()
     if options and options[0] in COMMANDS:
         name, rest = options[0], options[1:]
         return exit_status(f"dlcp {name}", lambda: COMMANDS[name].run(rest))
@@ -154,6 +164,15 @@ COMMANDS = {
     "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
     "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
 }
+
+
+def _words_to_complete() -> list[str]:
+    """Words that bring a command to its parser, which completes the line of the shell that asks."""
+    words = words_before()
+    if not words or words[0] not in COMMANDS:
+        complete_word({name: command.summary for name, command in COMMANDS.items()})
+    complete_behind_command()
+    return [*words[:2], "--help"]
 
 
 # --- without a command ----------------------------------------------------------------------------------------

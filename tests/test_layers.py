@@ -98,7 +98,7 @@ def forbidden_includes(root: Path) -> Iterator[str]:
 # Rooms by the longest prefix of a module's name, and which rooms each may import, besides itself and the
 # standard library. Third-party packages are rooms too: what is not named here is not allowed.
 PYTHON_ARROWS = {
-    "dlcp": set(),
+    "dlcp": {"argcomplete"},  # loaded when a shell asks for completions
     "dlcp._native": set(),
     "dlcp.transport": {"dlcp", "dlcp._native", "numpy"},
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it

@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, complete_word, is_asked_for_completions
 from dlcp.checks import did_you_mean
 
 # Word → its module, and what it does in a line.
@@ -30,6 +30,8 @@ WORDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if is_asked_for_completions() and words[0] not in WORDS:
+        complete_word({word: summary for word, (_, summary) in WORDS.items()})
     if not words or words[0] in ("-h", "--help"):
         print(_HELP)
         return 0 if words else 2
