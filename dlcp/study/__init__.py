@@ -85,6 +85,7 @@ def _parser() -> Parser:
         study.add_argument("--quick", action="store_true", help="fewer and smaller runs: a minute or two")
         seeds = f"1 to 1000; default: {network.DEFAULT_SEEDS}, quick: 1"
         study.add_argument("--seeds", type=option(1, 1000), metavar="N", help=seeds)
+        add_json(study)
     return parser
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import math
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from dlcp.arguments import Parser, add_output
+from dlcp.arguments import Parser, add_json, add_output
 from dlcp.checks import option
 from dlcp.errors import ArgumentError
 from dlcp.progress import Line, terminal_line
@@ -46,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     """`dlcp sim run`."""
     result, stopped = _simulated(_tables(options), options)
-    print(result.summary())
+    _print_results([result], options)
     if options.output is not None:
-        _save(result, options.output, "result")
+        _save(result, options, "result")
     return 130 if stopped else 0
 
 
@@ -67,18 +68,40 @@ def _compare(options: argparse.Namespace) -> int:
         result.metadata.update(place=place)  # type: ignore[attr-defined] # for `report`: what others are compared with
         results.append(result)
         if options.output is not None:
-            _save(result, options.output, kind)
+            _save(result, options, kind)
         if stopped:
             break
-    _print_comparison(results)
+    _print_results(results, options)
     return 130 if stopped else 0
 
 
-def _print_comparison(results: Sequence[Result]) -> None:
-    """Results beside each other, under what differs between them."""
-    from dlcp_sim.report.tables import comparison, unlike
+def _print_results(results: Sequence[Result], options: argparse.Namespace) -> None:
+    """One result, or several beside each other, under what differs between them."""
+    from dlcp_sim.report.tables import comparison, names, unlike
 
-    print("\n".join([*unlike(results), comparison(results).text()]))
+    if options.json:
+        named = zip(names(results), results, strict=True)
+        _print_json(
+            {"name": name, "ended_by": one.metadata["ended_by"], **one.figures()} for name, one in named
+        )
+    elif len(results) == 1 and options.action is not _compare:
+        print(results[0].summary())
+    else:
+        print("\n".join([*unlike(results), comparison(results).text()]))
+
+
+def _print_json(rows: Iterable[Mapping[str, object]]) -> None:
+    """A list of rows by column, whose names end with their units."""
+    from dlcp_sim.report.tables import finite
+
+    print(
+        json.dumps([{name: finite(value) for name, value in row.items()} for row in rows], ensure_ascii=False)
+    )
+
+
+def _say(options: argparse.Namespace, line: str) -> None:
+    """What has been done, beside what was asked for."""
+    print(line, file=sys.stderr if options.json else sys.stdout)
 
 
 def _tables(options: argparse.Namespace) -> Mapping[str, Any]:
@@ -131,14 +154,14 @@ def _naming(path: Path | str) -> Iterator[None]:
         raise ArgumentError(f"{path}: {error.strerror or error}") from None
 
 
-def _save(result: Result, folder: Path, name: str) -> None:
-    """The result and its scenario as files in `folder`, and a line that says so."""
+def _save(result: Result, options: argparse.Namespace, name: str) -> None:
+    """The result and its scenario as files in the folder, and a line that says so."""
     from dlcp_sim.toml import to_text
 
-    with _naming(f"--output {folder}"):
-        path = result.save(folder / f"{name}.npz")
+    with _naming(f"--output {options.output}"):
+        path = result.save(options.output / f"{name}.npz")
         path.with_suffix(".toml").write_text(to_text(result.scenario), encoding="utf-8")
-    print(f"saved: {path}, {path.with_suffix('.toml').name}")
+    _say(options, f"saved: {path}, {path.with_suffix('.toml').name}")
 
 
 # --- sweep ----------------------------------------------------------------------------------------------------
@@ -167,9 +190,13 @@ def _sweep(options: argparse.Namespace) -> int:
         )
         if line is not None:
             line.clear()
-        print("\n".join(_sweep_lines(report, store)))
+        _say(options, "\n".join(_sweep_lines(report, store.path)))
+        if options.json:
+            _print_json(_points(store))
+        else:
+            print("\n".join(["", *store_table(store)]))
     if report.interrupted:
-        print("stopped; the same command goes on")
+        _say(options, "stopped; the same command goes on")
         return 130
     return 1 if report.failures else 0
 
@@ -189,25 +216,29 @@ def _shown_by(line: Line | None) -> Callable[[Report], None] | None:
     return show
 
 
-def _sweep_lines(report: Report, store: Any) -> list[str]:
-    """What a sweep did, and what its store holds: a line per combination, seeds together."""
+def _sweep_lines(report: Report, path: Path) -> list[str]:
+    """What a sweep did, and where."""
     before = f", {report.skipped} were done before" if report.skipped else ""
-    lines = [
-        f"{report.points} points: {report.done} run{before}, {len(report.failures)} failed; in {store.path}"
-    ]
+    lines = [f"{report.points} points: {report.done} run{before}, {len(report.failures)} failed; in {path}"]
     for point, error in report.failures[:10]:
         lines.append(f"failed: {point}: {error.splitlines()[-1]}")
     if len(report.failures) > 10:
         lines.append(f"and {len(report.failures) - 10} more, with their reasons in the table points")
-    return [*lines, "", *store_table(store)]
+    return lines
+
+
+def _points(store: Any) -> list[dict[str, Any]]:
+    """The points of a store by column: what was varied, then every figure."""
+    columns, body = store.table()
+    return [dict(zip(columns, row, strict=True)) for row in body]
 
 
 def store_table(store: Any) -> list[str]:
     """The points of a store as lines of text: a line per combination of what was varied, the mean over seeds."""
-    columns, body = store.table()
-    rows = [dict(zip(columns, row, strict=True)) for row in body]
+    rows = _points(store)
     if not rows:
         return ["no point is done"]
+    columns = list(rows[0])
     varied = [name for name in columns[: columns.index("flows")] if name != "seed"]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -256,13 +287,9 @@ def _report(options: argparse.Namespace) -> int:
             raise ArgumentError(
                 f"the page has pictures ({error}); pip install '.[sim]' in a checkout of dlcp"
             ) from None
-        print(f"report: {options.output}")
-    if options.output or options.chrome_trace or options.pcap:
-        return 0
-    if len(results) == 1:
-        print(results[0].summary())
-    else:
-        _print_comparison(results)
+        _say(options, f"report: {options.output}")
+    if options.json or not (options.output or options.chrome_trace or options.pcap):
+        _print_results(results, options)
     return 0
 
 
@@ -277,7 +304,7 @@ def _export(results: list[Result], options: argparse.Namespace) -> None:
         if path := getattr(options, name):
             with _naming(path):
                 write(results[0], path)
-            print(f"written: {path}")
+            _say(options, f"written: {path}")
 
 
 def _results(path: Path, options: argparse.Namespace) -> list[Result]:
@@ -331,6 +358,7 @@ def _parser() -> Parser:
     report = actions.add_parser("report", help="a page, a table or a Parquet file of results")
     for action, function in ((run, _run), (compare, _compare), (sweep, _sweep), (report, _report)):
         action.set_defaults(action=function)
+        add_json(action)
     for action in (run, compare, sweep):
         _add_scenario(action)
     for action in (run, compare):

@@ -107,6 +107,22 @@ def test_compare_runs_the_same_load(file: Path, tmp_path: Path, capsys: pytest.C
     assert f" {ratio:.3f} " in table[1]
 
 
+def test_json_has_the_figures_of_each_row_and_nothing_else(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared, store = str(tmp_path / "compared"), str(tmp_path / "s.sqlite")
+    for words, count, key in (
+        (("run", str(file)), 1, "name"),
+        (("compare", str(file), "--transport", "ndp,dctcp", "--output", compared), 2, "name"),
+        (("report", compared), 2, "name"),
+        (("sweep", str(file), "--vary", "seed=1,2", "--store", store, "--jobs", "1"), 2, "seed"),
+    ):
+        assert sim(*words, "--json") == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert len({row[key] for row in rows}) == count
+        assert all(0 < row["completion_mean_s"] < 1 for row in rows)
+
+
 def test_compare_runs_nothing_if_one_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sim("compare", file, "--transport", "ndp,dtcp") == 2
     output = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import subprocess
@@ -174,7 +175,7 @@ def leave(
     csv: str,
     draw: Callable[[Path], object],
 ) -> None:
-    """Prints tables and lines; writes STEM.md, of the given paragraphs, STEM.csv and STEM.png.
+    """Prints tables and lines; writes STEM.json of both, STEM.md, of the given paragraphs, STEM.csv and STEM.png.
 
     Where a picture needs what is not installed, that is printed instead.
     """
@@ -185,6 +186,10 @@ def leave(
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     stem.with_suffix(".csv").write_text(csv, encoding="utf-8")
+    told = {"tables": [one.as_dict() for one in tables], "notes": list(lines)}
+    stem.with_suffix(".json").write_text(
+        f"{json.dumps(told, ensure_ascii=False, indent=1)}\n", encoding="utf-8"
+    )
     try:
         draw(stem.with_suffix(".png"))
         print(f"\npicture: {stem.with_suffix('.png')}")

@@ -66,6 +66,12 @@ class Table:
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: the title, and of each row the numbers as they are, by column; null where one is not finite."""
+        names = [column or "case" for column in self.columns]
+        rows = [dict(zip(names, map(finite, row), strict=True)) for row in self.numbers]
+        return {"title": self.title, "rows": rows}
+
     def csv(self) -> str:
         """Numbers as they are, one line per row, after a line of column names."""
         content = io.StringIO()
@@ -73,6 +79,12 @@ class Table:
         writer.writerow(self.columns)
         writer.writerows(self.numbers)
         return content.getvalue()
+
+
+def finite(value: object) -> object:
+    """A value as JSON takes it: of Python's types, and None for a number that is not finite."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and not np.isfinite(plain) else plain
 
 
 def names(results: Sequence[Result]) -> list[str]:
