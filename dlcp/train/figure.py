@@ -90,7 +90,7 @@ def _head(figure: Figure, record: Record, height: float) -> None:
     title = (
         f"Training over a network that loses {percent(lossy.loss_ratio)} of its packets"
         if lossy is not None
-        else "Training without loss"
+        else "Training over a network that loses no packet"
     )
     _say(figure, 0.04, 1 - 0.42 / height, title, 19, fontweight="bold")
     # What TCP fills of the links stands in the table and on the page; here a fabric's words fill the line.
@@ -134,7 +134,7 @@ def _legend(figure: Figure, found: Sequence[Row], level: float) -> None:
 
 def _curves(axes: Axes, found: Sequence[Row], name: str) -> None:
     """A line per run over the epochs, and the last values."""
-    _frame(axes, f"{name} on what was kept out of the training")
+    _frame(axes, f"{name} on data kept out of the training")
     every = [_value(epoch, name) for row in found for run in row.runs for epoch in run.epochs]
     # A loss that falls by much shows its end only on a logarithmic scale.
     log = name == "loss" and max(every) > 10 * min(every)

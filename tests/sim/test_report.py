@@ -225,3 +225,17 @@ def test_a_saved_result_gives_the_same_page(result: Result, tmp_path: Path) -> N
     pages = [write_report(one, tmp_path / "page.html").read_bytes() for one in (result, loaded)]
     assert pages[0] == pages[1]
     assert np.array_equal(loaded.flows.completion_s, result.flows.completion_s)
+
+
+def test_a_heading_fits_its_figure_and_stands_clear_of_the_panels() -> None:
+    with pictures.new_figure(
+        2, heading="What a loss budget costs and saves in a step, by switch and size"
+    ) as (
+        figure,
+        (upper, _),
+    ):
+        figure.canvas.draw()
+        (words,) = [text for text in figure.texts if "budget" in text.get_text()]
+        extent = words.get_window_extent()
+        assert extent.x1 <= figure.bbox.width
+        assert upper.get_window_extent().y1 <= extent.y0

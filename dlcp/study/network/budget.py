@@ -34,6 +34,7 @@ from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dlcp
 
 NAME = "budget"
+HEADING = "What a loss budget costs and saves in a step, by what switches do"
 SUMMARY = "what a loss budget costs and saves, over fabrics, sizes and budgets"
 
 LOADS = ("rails", "servers")
@@ -168,7 +169,7 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     """Lines: the step under a budget in the reliable one's time; one per condition, coloured by oversubscription."""
     from dlcp_sim.report import pictures
 
-    with pictures.new_figure(len(SWITCHES)) as (figure, axes):
+    with pictures.new_figure(len(SWITCHES), heading=HEADING) as (figure, axes):
         for axis, switch in zip(axes, SWITCHES, strict=True):
             labelled: set[int] = set()
             for one in looked_at:
@@ -185,9 +186,9 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
                 labelled.add(place)
             axis.axhline(1, color=pictures.INK, linewidth=0.8)
             axis.set_title(switch)
-            axis.set_xlabel("budget, % of one way")
-            axis.set_ylabel("step, reliable = 1")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+            axis.set_xlabel("budget, % of the bytes of one way")
+            axis.set_ylabel("time of a step, reliable = 1")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     pictures.save(figure, path)
 
 

@@ -422,6 +422,7 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(15, 4.2 * len(WORKLOADS)), layout="constrained")
+        pictures.head(figure, "Completion of gradients pushed to parameter servers")
         rows = figure.subplots(len(WORKLOADS), 3, squeeze=False)
         for workload, (mean, tail, sweep) in zip(WORKLOADS, rows, strict=True):
             _by_load_lines(mean, workload, "mean", found)
@@ -440,7 +441,11 @@ def _by_load_lines(axes: Axes, workload: str, quantity: str, found: Mapping[Case
     for name, points in lines.items():
         axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[name], label=name)
     what = "99th percentile" if quantity == "p99" else quantity
-    axes.set(xlabel="load of the servers' links", ylabel="completion, ms", title=f"{workload}: {what}")
+    axes.set(
+        xlabel="load of the servers' links, of 1",
+        ylabel="completion, ms",
+        title=f"{workload}: {what}",
+    )
     axes.set_yscale("log")
     for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         which("{x:g}")

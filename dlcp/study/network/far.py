@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dlcp_sim.workloads.flows import FlowWorkload
 
 NAME = "far"
+HEADING = "Transfers of dlcp between two sites, beside UET's"
 SUMMARY = "two sites far apart: dlcp beside UET over the same switches"
 
 DELAYS_S = (1e-3, 10e-3, 50e-3, 150e-3)
@@ -162,7 +163,10 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     """Lines: dlcp's time until the last transfer is over in UET's, by distance."""
     from dlcp_sim.report import pictures
 
-    with pictures.new_figure(1) as (figure, axes):
+    with pictures.new_figure(1, height=3.7, heading=HEADING) as (
+        figure,
+        axes,
+    ):
         axis = axes[0]
         kinds = list(dict.fromkeys((one.load, one.cable_bps) for one in looked_at))
         for place, (load, cable) in enumerate(kinds):
@@ -179,8 +183,8 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
         axis.set_xticks([1e3 * delay for delay in DELAYS_S], [f"{1e3 * delay:g}" for delay in DELAYS_S])
         axis.set_ylim(bottom=0)
         axis.set_xlabel("ms between the sites, one way")
-        axis.set_ylabel("time until the last transfer is over, UET = 1")
-        figure.legend(loc="outside upper center", ncols=2)
+        axis.set_ylabel("until the last is over, UET = 1")
+        figure.legend(loc="outside lower center", ncols=2)
     pictures.save(figure, path)
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dlcp_sim.transports.base import Transport
 
 NAME = "gray"
+HEADING = "Training over a link that loses packets, in rounds of a healthy network"
 SUMMARY = "training over a link that loses packets, at random and in bursts: dlcp against TCP and DCTCP"
 
 WORKERS = 8
@@ -384,7 +385,10 @@ def draw(found: Mapping[Case, Found], plan: GrayPlan, path: Path) -> None:
     """Per topology: iterations by condition, and rounds under a burst by loss, as multiples of a healthy round."""
     steady = "mean iteration, whisker to the slowest, by what the gray link loses"
     rounds = "a round through which the gray worker's packets are lost (▲: not over)"
-    with pictures.new_figure(2 * len(TOPOLOGIES), height=11.0, width=8.0) as (figure, panels):
+    with pictures.new_figure(2 * len(TOPOLOGIES), height=11.4, width=8.0, heading=HEADING) as (
+        figure,
+        panels,
+    ):
         kinds = [
             (topology, of_round, title)
             for topology in TOPOLOGIES
@@ -420,13 +424,8 @@ def _bars(axes: Axes, shown: Mapping[Case, Found], found: Mapping[Case, Found], 
             if over:
                 axes.plot([at, at], [top, one.max_s / base_s], color=colour, linewidth=1.2)
             else:
-                axes.plot(at, top * 1.15, "^", color=colour, markersize=5)
-    axes.set_yscale("log")
-    high = axes.get_ylim()[1]
-    axes.set_ylim(0.9, high * 2.5)
-    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if tick < high * 2]
-    axes.set_yticks(ticks, [str(tick) for tick in ticks])
-    axes.set_yticks([], minor=True)
+                axes.plot(at, top * 1.04, "^", color=colour, markersize=5)
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.set_xticks(np.arange(len(conditions)), conditions)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("healthy rounds")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dlcp_sim.workloads.load import Workload
 
 NAME = "honest"
+HEADING = "A training step beside UET's, by traffic, oversubscription and switches"
 SUMMARY = (
     "bounded loss beside trimming, selective repeat and window control, with and without relaxed control"
 )
@@ -442,7 +443,7 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
 
     shown = compared(found)
     configurations, limit = (*CONFIGURATIONS, DCQCN, SPRAYED), 2.0
-    with pictures.new_figure(1, height=1.8 + 0.9 * len(shown)) as (figure, axes):
+    with pictures.new_figure(1, height=2.1 + 0.9 * len(shown), heading=HEADING) as (figure, axes):
         axis, height = axes[0], 0.8 / len(configurations)
         for place, configuration in enumerate(configurations):
             ratio = [
@@ -460,7 +461,7 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
         axis.set_ylim(len(shown) - 0.5, -0.5)
         axis.set_yticks(range(len(shown)), [str(c) for c in shown])
         axis.set_xlabel("time of a step, UET = 1")
-        figure.legend(loc="outside upper center", ncols=3)
+        figure.legend(loc="outside lower center", ncols=3)
     pictures.save(figure, path)
 
 

@@ -112,7 +112,10 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
 
     rates = list(dict.fromkeys(one.rate_bps for one in looked_at))
     lengths = [*(length for length in LENGTHS if length is not None), None]
-    with pictures.new_figure(len(rates)) as (figure, axes):
+    with pictures.new_figure(len(rates), heading="How long runs of packets over one path should be") as (
+        figure,
+        axes,
+    ):
         for axis, rate in zip(axes, rates, strict=True):
             for place, one in enumerate(one for one in looked_at if one.rate_bps == rate):
                 axis.plot(
@@ -126,8 +129,8 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
             axis.set_xticks(range(len(lengths)), ["default" if one is None else str(one) for one in lengths])
             axis.set_ylim(bottom=0)
             axis.set_xlabel("packets in a run")
-        axes[0].set_ylabel("time of a step, best fixed length = 1")
-        figure.legend(loc="outside upper center", ncols=2)
+        figure.supylabel("time of a step, best fixed length = 1", color=pictures.INK, fontsize="medium")
+        figure.legend(loc="outside lower center", ncols=2)
     pictures.save(figure, path)
 
 

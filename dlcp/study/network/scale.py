@@ -345,7 +345,7 @@ def draw(found: Mapping[Case, float], path: Path) -> None:
     """Speed-ups of each model by what was done for it."""
     from dlcp_sim.report import pictures
 
-    with pictures.new_figure(1) as (figure, axes):
+    with pictures.new_figure(1, heading="What fusion and sparse gradients give a ring") as (figure, axes):
         axis = axes[0]
         world = max(case.world for case in found)
         labels: dict[str, list[float]] = {}
@@ -366,6 +366,6 @@ def draw(found: Mapping[Case, float], path: Path) -> None:
         axis.set_xticks(range(len(PUBLISHED)), list(PUBLISHED))
         axis.set_ylim(0, 1.5 * world)
         axis.set_ylabel("speed-up over one GPU")
-        axis.set_title(f"{world} workers; dashed: published")
+        axis.set_title(f"{world} workers; dashed: published; grey: as many GPUs")
         axis.legend(fontsize="x-small", ncols=3, loc="upper right")
         pictures.save(figure, path)

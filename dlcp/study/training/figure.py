@@ -36,6 +36,7 @@ CURVES: dict[Arm, tuple[str, float, str]] = {
 }
 # Of the curves' axis: what is worse than so many allowances is drawn at the edge.
 EXCESS_MAX = 6.0
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 TITLES = {"transformer": "Transformer", "cnn": "Convolutional network", "mlp": "Perceptron"}
 
 
@@ -67,7 +68,7 @@ def draw(results: Results, path: Path) -> None:
 
 def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
     """Excess in allowances by loss, at the loss-free rate."""
-    curves(axes, f"{TITLES[task]}  ·  {open_task(task).optimizer}")
+    curves(axes, f"{TITLES[task]}  ·  {OPTIMIZERS[open_task(task).optimizer]}")
     axes.axhspan(-2, 1, color=BAND, zorder=0)
     for arm, (colour, thick, kind) in CURVES.items():
         points = [
@@ -123,7 +124,7 @@ def _dots(
     names = [arm.name if first else "" for arm in reversed(arms)]
     axes.set_yticks(range(len(arms)), names, fontsize=9, color=INK)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("tolerance", labelpad=2)
+    axes.set_xlabel("largest loss without extra rounds", labelpad=2)
     if first:
         words = "dot: losses independent; ring: at the best learning rate"
         if len(processes) > 1:

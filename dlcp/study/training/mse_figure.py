@@ -29,18 +29,24 @@ def draw(found: Found, path: Path) -> None:
         for kind, fills in found.steps.items()
     ]
     about = (
-        f"{found.entries / 1e6:.0f} M entries, {found.ranks} ranks  ·  mean squared error, 1: knowing nothing"
+        f"{found.entries / 1e6:.0f} M entries, {found.ranks} ranks  ·  mean squared error, 1: knowing nothing  ·  "
+        "behind the comma: what takes the place of a lost block"
     )
     with page(path, "What equal drops do to an aggregated tensor", about, height=9.2) as figure:
         for place, (title, ways, colours) in enumerate(panels):
-            axes = figure.add_axes((0.06 + 0.48 * (place % 2), 0.51 - 0.45 * (place // 2), 0.29, 0.34))
+            axes = figure.add_axes((0.06 + 0.49 * (place % 2), 0.51 - 0.45 * (place // 2), 0.29, 0.34))
             curves(axes, title)
             # The names from the worst to the best, as the curves end.
             for name, values in sorted(ways.items(), key=lambda item: -item[1][RATES[-1]]):
                 points = [values[rate] for rate in RATES]
-                axes.plot(RATES, points, "-o", color=colours[name], lw=2, ms=4.5, label=name)
+                axes.plot(
+                    RATES, points, "-o", color=colours[name], lw=2, ms=4.5, label=name.replace("ours", "dlcp")
+                )
             share_axis(axes, RATES)
             axes.set_yscale("log")
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel("drops per packet and hop" if place > 1 else "")
-            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
+            axes.set_xlabel("drops per packet and hop")
+            axes.set_ylabel("mean squared error")
+            axes.legend(
+                loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9, handlelength=1
+            )

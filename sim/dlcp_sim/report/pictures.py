@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -280,9 +281,9 @@ def style() -> Iterator[None]:
 
 @contextmanager
 def new_figure(
-    panels: int, height: float | None = None, width: float = WIDTH_INCHES
+    panels: int, height: float | None = None, width: float = WIDTH_INCHES, heading: str = ""
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
-    """A figure with so many panels under each other, and the style to draw in."""
+    """A figure with so many panels under each other, and the style to draw in; `heading`: above all of them."""
     with style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -290,8 +291,16 @@ def new_figure(
         tall = height or HEIGHT_INCHES * (1.0 if panels == 1 else 0.72 * panels)
         figure = Figure(figsize=(width, tall), layout="constrained")
         FigureCanvasAgg(figure)
+        head(figure, heading)
         axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
         yield figure, list(axes)
+
+
+def head(figure: Figure, words: str) -> None:
+    """A heading above all panels, if there are words, in lines that fit the figure."""
+    if words:
+        lines = textwrap.fill(words, round(9.5 * figure.get_figwidth()))
+        figure.suptitle(lines, x=0.01, ha="left", fontsize=11.5, fontweight="bold", color=INK)
 
 
 def _undated(suffix: str) -> dict[str, Any] | None:

@@ -35,6 +35,13 @@ MARKS = {
     "more": ("*", "#9c36b5", "flat: 4 bits up and 8 down, other scales, turned"),
     "chosen": ("P", "#2f9e44", "flat, by capacity"),
 }
+TITLES = {
+    "mlp sgd": "Perceptron, SGD",
+    "mlp adam": "Perceptron, Adam",
+    "cnn sgd": "Convolutional, SGD",
+    "tfs adam": "Transformer, Adam",
+    "tfn adam": "Narrow transformer, Adam",
+}
 # What is worth less is drawn at the edge.
 ROUNDS_MIN = 0.5
 
@@ -74,7 +81,7 @@ def _points(results: Results, problem: str) -> dict[Arm, tuple[float, float]]:
 
 
 def _panel(axes: Axes, problem: str, points: dict[Arm, tuple[float, float]], *, first: bool) -> None:
-    curves(axes, problem)
+    curves(axes, TITLES.get(problem, problem))
     axes.axhline(1, color=FAINT, lw=1.2, zorder=0)
     line = [points[Arm(codec)] for codec in FLAT_LINE if Arm(codec) in points]
     if line:
@@ -91,7 +98,7 @@ def _panel(axes: Axes, problem: str, points: dict[Arm, tuple[float, float]], *, 
     axes.set_xlabel("bits per value")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if first else ""))
     if first:
-        axes.set_ylabel("worth, in rounds of the dense exchange")
+        axes.set_ylabel("rounds of float32 that end as well")
 
 
 def _kind(arm: Arm) -> str:
