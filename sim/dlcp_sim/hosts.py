@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlcp_sim.transports.base import Transport
 
-WIDTH = 118
+WIDTH = 80
 COSTS = {
     "free": "packets cost them no time",
     "sockets": "packets cost them what the kernel's UDP or TCP and a program's engine cost",
