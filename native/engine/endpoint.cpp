@@ -91,9 +91,9 @@ void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
 }
 
 std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
-    std::size_t n = pieces_.send(now, slots);
-    n += control_.poll(now, slots.subspan(n));
-    return n + data_.poll(now, slots.subspan(n));
+    std::size_t n = pieces_.pending() ? pieces_.send(now, slots) : 0;
+    if (!shared_.control_queue.empty()) n += control_.poll(now, slots.subspan(n));
+    return shared_.ready_classes != 0 ? n + data_.poll(now, slots.subspan(n)) : n;
 }
 
 KeptMessages Endpoint::kept_messages() const {

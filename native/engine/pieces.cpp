@@ -42,7 +42,6 @@ void Pieces::cut(Peer& peer, const dlcp_packet& packet, const wire::Header& h) {
 
 std::size_t Pieces::send(Time now, std::span<dlcp_packet> slots) {
     std::size_t n = 0;
-    if (!pending_) return 0;
     Peer& peer = *shared_.peers[peer_];
     if (!peer.up() || peer.handshake.peer_session != session_) {
         pending_ = false;

@@ -32,7 +32,7 @@ public:
     }
     bool pending() const { return pending_; }
     void prefetch() const { dlcp::prefetch(&pending_); }
-    // Writes what is left of the pieces into the slots, as far as it fits. Returns how many packets.
+    // While pending: writes what is left of the pieces into the slots, as far as it fits. Returns how many packets.
     std::size_t send(Time now, std::span<dlcp_packet> slots);
 
 private:
