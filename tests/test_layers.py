@@ -431,14 +431,8 @@ KNOWN_CIRCLES: set[str] = {
     "dlcp_sim.scenario",
     "dlcp_sim.sweeps",
     "dlcp_sim.toml",
-    "dlcp_sim.transports",
-    "dlcp_sim.transports.base",
-    "dlcp_sim.transports.baselines",
-    "dlcp_sim.transports.dlcp",
-    "dlcp_sim.transports.tcp",
     "dlcp_sim.workloads",
     "dlcp_sim.workloads.exchange",
-    "dlcp_sim.workloads.load",
     "dlcp_sim.workloads.training",
 }
 

@@ -283,7 +283,7 @@ def _collected(
         "connections": scenario.transport.connections(load),
         "tuned": _tuned(scenario.transport),
         "beside_shipped": {name: list(both) for name, both in beside_shipped(scenario.transport).items()},
-        "notes": list(load.notes(scenario.transport)),
+        "notes": list(scenario.transport.notes(load)),
         "transport_counters": simulation.transport_counters(),
         "iteration_s": iteration_s,
         "hosts": fabric.hosts,

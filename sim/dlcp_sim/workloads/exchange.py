@@ -26,8 +26,9 @@ from dlcp_sim.workloads.collectives import (
     lay,
     split,
 )
+from dlcp_sim.workloads.executor import Collective
 from dlcp_sim.workloads.graphs import template
-from dlcp_sim.workloads.load import Array, Collective, Load, Rows, picoseconds
+from dlcp_sim.workloads.load import Array, Load, Rows, picoseconds
 
 if TYPE_CHECKING:
     from dlcp_sim.workloads.models import Model
