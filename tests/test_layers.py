@@ -426,14 +426,10 @@ KNOWN_CIRCLES: set[str] = {
     "dlcp.transport.membership",
     "dlcp.transport.schedule.adders",
     "dlcp_sim.ray_runner",
-    "dlcp_sim.result",
     "dlcp_sim.run",
     "dlcp_sim.scenario",
     "dlcp_sim.sweeps",
     "dlcp_sim.toml",
-    "dlcp_sim.workloads",
-    "dlcp_sim.workloads.exchange",
-    "dlcp_sim.workloads.training",
 }
 
 

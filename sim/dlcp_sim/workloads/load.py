@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
 from dlcp_sim.plain import table_of
+from dlcp_sim.training_times import iteration_times_s
 from dlcp_sim.workloads.executor import Collective, add_collective
 
 if TYPE_CHECKING:
@@ -230,18 +231,6 @@ class Load:
             simulation.add_tasks(**self.tasks.columns())
         if len(self.edges):
             simulation.add_edges(**self.edges.columns())
-
-
-def iteration_times_s(backward: Array, finished_ps: Array) -> list[float]:
-    """From the end of one backward pass to the end of the next, on average over workers.
-
-    `backward`: tasks by pass, worker, layer. Nothing of a pass is in flight when the next one ends its backward, so
-    each of these holds one whole round of communication, overlapped on both sides.
-    """
-    ends = np.asarray(finished_ps, np.int64)[backward[:, :, 0]]
-    if (ends < 0).any():
-        ends = ends[: int(np.argmax((ends < 0).any(axis=1)))]
-    return [float(step) / PS_PER_S for step in np.diff(ends, axis=0).mean(axis=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
