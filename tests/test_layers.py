@@ -425,11 +425,6 @@ KNOWN_CIRCLES: set[str] = {
     "dlcp.transport.lossy_reductions",
     "dlcp.transport.membership",
     "dlcp.transport.schedule.adders",
-    "dlcp_sim.ray_runner",
-    "dlcp_sim.run",
-    "dlcp_sim.scenario",
-    "dlcp_sim.sweeps",
-    "dlcp_sim.toml",
 }
 
 
