@@ -415,8 +415,6 @@ KNOWN_CIRCLES: set[str] = {
     "dlcp.transport.aggregation.sums",
     "dlcp.transport.communicator",
     "dlcp.transport.diagnosis",
-    "dlcp.transport.flight_recorder",
-    "dlcp.transport.flight_trace",
     "dlcp.transport.hub.client",
     "dlcp.transport.hub.group",
     "dlcp.transport.job",
