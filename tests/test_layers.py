@@ -407,25 +407,8 @@ def test_no_module_imports_itself_in_a_circle(repository: Path) -> None:
         pytest.fail(f"imports in a circle: {' <- '.join(error.args[1])}")
 
 
-# Modules that were in circles of annotations, or of imports inside functions, before the rule: shorter, never longer.
-KNOWN_CIRCLES: set[str] = {
-    "dlcp.transport.aggregation.reducer",
-    "dlcp.transport.aggregation.sums",
-    "dlcp.transport.communicator",
-    "dlcp.transport.diagnosis",
-    "dlcp.transport.hub.client",
-    "dlcp.transport.hub.group",
-    "dlcp.transport.job",
-    "dlcp.transport.lossy_reductions",
-    "dlcp.transport.membership",
-    "dlcp.transport.schedule.adders",
-}
-
-
 def test_no_module_is_in_a_circle_by_annotations(repository: Path) -> None:
-    found = in_circles(modules_used(repository, lazily=True))
-    assert sorted(found - KNOWN_CIRCLES) == []
-    assert sorted(KNOWN_CIRCLES - found) == [], "these are in no circle any more: take them off the list"
+    assert sorted(in_circles(modules_used(repository, lazily=True))) == []
 
 
 def test_gradient_imports_follow_the_arrows(repository: Path) -> None:
