@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlcp.transport.transfer import Outcome
+    from dlcp.transport.outcome import Outcome
 
 
 class DlcpError(Exception):

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from dlcp import errors
-from dlcp.hub.core_group import CoreGroup
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.hub.announcement import Announcement
 from dlcp.transport.hub.buffer import Buffer
@@ -35,11 +36,25 @@ _KEPT_PART = 4
 _PLANS_PART = 8
 
 
+class Starter(Protocol):
+    """What starts a group's collectives at a core; a CoreGroup."""
+
+    shape: HubShape
+    rank: int
+    rack: int
+
+    def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None], present: int) -> bool:
+        """Starts a collective of `present` workers, and calls `when_over` after it. False: it cannot."""
+
+    def abort(self, reason: str) -> None:
+        """Fails the group on all members."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A collective that waits for memory."""
 
-    group: CoreGroup
+    group: Starter
     said: Announcement
     absent: tuple[int, ...]
     nbytes: int
@@ -91,7 +106,7 @@ class Core:
             self._peers.add(rank)
         self.endpoint.connect(rank, address, wait=False)
 
-    def start(self, group: CoreGroup, said: Announcement, absent: tuple[int, ...] = ()) -> None:
+    def start(self, group: Starter, said: Announcement, absent: tuple[int, ...] = ()) -> None:
         """Starts a collective, or has it wait for memory. Raises ValueError: it can never have it, or too many wait.
 
         `absent`: workers that are not in the sum.
@@ -105,7 +120,7 @@ class Core:
             self._waiting.append(_Waiting(group, said, absent, nbytes))
         self._start_waiting()
 
-    def _plan(self, group: CoreGroup, said: Announcement, absent: tuple[int, ...]) -> KeyPlan:
+    def _plan(self, group: Starter, said: Announcement, absent: tuple[int, ...]) -> KeyPlan:
         """What this core does with such a buffer."""
         key = group.shape, group.rank, said.buffer, absent
         with self._lock:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp import _native
+from dlcp.hub.core import Core
 from dlcp.hub.memory import Memory, RowResidual, Weights
 from dlcp.transport.call_options import CallOptions
 from dlcp.transport.coded import GROUP_VALUES
 from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.plan import HubShape, KeyPlan
-
-if TYPE_CHECKING:
-    from dlcp.hub.core import Core
 
 logger = logging.getLogger("dlcp")
 
@@ -41,7 +39,7 @@ class WatchedOperation:
 
 
 class CoreGroup:
-    """One core's end of a group."""
+    """One core's end of a group; a Starter (core.py)."""
 
     def __init__(self, core: Core, number: int, shape: HubShape, members: list[int], own: int) -> None:
         self.core = core

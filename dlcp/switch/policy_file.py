@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlcp.switch.policy import Policy, PolicyError
-from dlcp.switch.policy_toml import policy_of_file
 
 
 @dataclass(frozen=True)
@@ -26,4 +25,4 @@ class PolicyFile:
             raise PolicyError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
             raise PolicyError(f"{path}: not UTF-8: {error}") from None
-        return cls(str(path), text, policy_of_file(text, path))
+        return cls(str(path), text, Policy.of_file(text, path))

@@ -20,16 +20,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dlcp.switch.policy import (
+from dlcp.switch.toml_lines import nearest_line, toml_lines
+from dlcp.switch.traffic_class import (
     DROPPABLE_LEVELS,
     MAX_BYTES,
     TRAFFIC_CLASSES,
-    Policy,
     PolicyError,
     Port,
     Thresholds,
@@ -38,33 +38,23 @@ from dlcp.switch.policy import (
     importance_levels,
     refuse,
 )
-from dlcp.switch.toml_lines import nearest_line, toml_lines
 from dlcp.toml_text import toml_key, toml_value
 
 _RAMPS = {"drop": "drop_above_bytes", "trim": "trim_above_bytes"}
 """What may be written as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
 
 
-def policy_from_text(text: str) -> Policy:
-    """The policy that a TOML text tells."""
+def table_of(text: str) -> dict[str, Any]:
+    """The tables of a TOML text."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"not TOML: {error}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, as many brackets
         raise PolicyError(f"not TOML that can be read: {error}") from None
-    return policy_from_table(table)
 
 
-def policy_of_file(text: str, path: Path | str) -> Policy:
-    """The policy that the text of a file tells; PolicyError names file and line too."""
-    try:
-        return policy_from_text(text)
-    except PolicyError as error:
-        raise _in_file(error, text, path) from None
-
-
-def _in_file(error: PolicyError, text: str, path: Path | str) -> PolicyError:
+def in_file(error: PolicyError, text: str, path: Path | str) -> PolicyError:
     """The error with file and line, and with the number of the class, which is not its index."""
     words = str(error)
     if not error.field:
@@ -90,10 +80,10 @@ def _number_of(field: str, table: Mapping[str, Any]) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def policy_from_table(table: Mapping[str, Any]) -> Policy:
-    """The policy in tables as `tomllib` gives them."""
+def values_from(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """The values of a policy's fields in tables as `tomllib` gives them. `names`: of all its fields."""
     values = dict(table)
-    known = {"class", "port", "thresholds"} | {f.name for f in fields(Policy)} - {"classes", "ports"}
+    known = {"class", "port", "thresholds"} | names - {"classes", "ports"}
     _check_keys(values, known, "")
     shared = _shared_from(values.pop("thresholds", {}))
     values["classes"] = tuple(_classes_from(values.pop("class", []), "class", shared))
@@ -104,7 +94,7 @@ def policy_from_table(table: Mapping[str, Any]) -> Policy:
         _check_strings(f"path_groups.{name}", members)
     values["path_groups"] = {name: tuple(members) for name, members in groups.items()}
     _check_type("name", values.get("name", ""), str, "a text")
-    return Policy(**values)
+    return values
 
 
 # ---- reading ----
@@ -193,7 +183,7 @@ def _droppable_from(value: object, where: str) -> tuple[Thresholds, ...]:
             if other in values:
                 refuse(f"{where}.{other}", values[other], f"none, when {' and '.join(ends)} are set")
         others = _thresholds_from(values, where)
-        return importance_levels(name, low, high, **dict(_changed(others)))
+        return importance_levels(name, low, high, **dict(changed(others)))
     return (_thresholds_from(values, where),)
 
 
@@ -246,18 +236,23 @@ def _ports_from(tables: object, shared: _Shared) -> Iterator[Port]:
 _Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 
-def policy_text(policy: Policy) -> str:
-    """A TOML text of which `policy_from_text` makes the same policy. What has its default is left out."""
-    lines = [f"{k} = {toml_value(v)}" for k, v in _changed(policy, skip={"classes", "ports", "path_groups"})]
-    if policy.path_groups:
+def policy_text(
+    settings: Iterable[tuple[str, Any]],
+    path_groups: Mapping[str, tuple[str, ...]],
+    classes: Sequence[TrafficClass],
+    ports: Sequence[Port],
+) -> str:
+    """A TOML text of which `values_from` makes the same fields. `settings`: the others."""
+    lines = [f"{k} = {toml_value(v)}" for k, v in settings]
+    if path_groups:
         lines += ["", "[path_groups]"]
-        lines += [f"{toml_key(name)} = {toml_value(ports)}" for name, ports in policy.path_groups.items()]
-    shared = _shared_by(policy)
+        lines += [f"{toml_key(name)} = {toml_value(members)}" for name, members in path_groups.items()]
+    shared = _shared_by([*classes, *(each for port in ports for each in port.classes)])
     for both, name in shared.items():
         lines += ["", f"[thresholds.{name}]", *_both_lines(both)]
-    for traffic_class in policy.classes:
+    for traffic_class in classes:
         lines += ["", "[[class]]", *_class_lines(traffic_class, shared)]
-    for port in policy.ports:
+    for port in ports:
         lines += ["", "[[port]]", f"name = {toml_value(port.name)}", f"rate_bps = {port.rate_bps}"]
         for traffic_class in port.classes:
             lines += ["", "[[port.class]]", *_class_lines(traffic_class, shared)]
@@ -268,14 +263,14 @@ def _both(traffic_class: TrafficClass) -> _Both:
     return traffic_class.critical, traffic_class.droppable
 
 
-def _shared_by(policy: Policy) -> dict[_Both, str]:
+def _shared_by(classes: Iterable[TrafficClass]) -> dict[_Both, str]:
     """Thresholds that several classes have, and their names: "data", as in most policies there is one such set."""
-    counts = Counter(_both(c) for c in policy.every_class())
+    counts = Counter(_both(c) for c in classes)
     several = [both for both, n in counts.items() if n > 1 and both != _both(TrafficClass(0))]
     return {both: "data" if i == 0 else f"data{i + 1}" for i, both in enumerate(several)}
 
 
-def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+def changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
     """Fields and values of a dataclass that are not their defaults."""
     for f in fields(thing):
         value = getattr(thing, f.name)
@@ -284,7 +279,7 @@ def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]
 
 
 def _toml(thresholds: Thresholds) -> str:
-    return toml_value(dict(_changed(thresholds)))
+    return toml_value(dict(changed(thresholds)))
 
 
 def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
@@ -295,7 +290,7 @@ def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
         low, high = (getattr(droppable[i], name) for i in (0, DROPPABLE_LEVELS - 1))
         if low is None or high is None or high <= low:
             continue
-        others = dict(_changed(droppable[0], skip={name}))
+        others = dict(changed(droppable[0], skip={name}))
         if droppable == importance_levels(name, low, high, **others):
             return toml_value({f"{fate}_from_bytes": low, f"{fate}_to_bytes": high, **others})
     return f"[{', '.join(map(_toml, droppable))}]"
@@ -311,7 +306,7 @@ def _both_lines(both: _Both) -> Iterator[str]:
 
 def _class_lines(traffic_class: TrafficClass, shared: Mapping[_Both, str]) -> Iterator[str]:
     yield f"number = {traffic_class.number}"
-    for key, value in _changed(traffic_class, skip={"number", "critical", "droppable"}):
+    for key, value in changed(traffic_class, skip={"number", "critical", "droppable"}):
         yield f"{key} = {toml_value(value)}"
     if (name := shared.get(_both(traffic_class))) is not None:
         yield f'thresholds = "{name}"'

@@ -18,6 +18,7 @@
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
 from dlcp.transport.endpoint import IMPORTANCE_CRITICAL, IMPORTANCE_DEFAULT, Endpoint
 from dlcp.transport.job import Job
+from dlcp.transport.outcome import Outcome
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import (
     EndpointStatistics,
@@ -28,7 +29,7 @@ from dlcp.transport.statistics import (
     PeerStatistics,
 )
 from dlcp.transport.store import FileStore, MemoryStore, PrefixStore, Store
-from dlcp.transport.transfer import Outcome, TransferFuture
+from dlcp.transport.transfer import TransferFuture
 
 __all__ = [
     "IMPORTANCE_CRITICAL",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -28,14 +28,12 @@ from dlcp.checks import number, refusal
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CollectiveKeywords, MessageKeywords
 from dlcp.transport.calls import check_span, sizes_of
 from dlcp.transport.element import FLOATING, DataType, Reduction
+from dlcp.transport.hub.group import HubGroup
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.lossy_reductions import LossyReductions
 from dlcp.transport.schedule.adders import Addition
 from dlcp.transport.span import Span
 from dlcp.transport.work import Work
-
-if TYPE_CHECKING:
-    from dlcp.transport.hub.group import HubGroup
 
 __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 
@@ -104,8 +102,6 @@ class Communicator(LossyReductions):
     @property
     def hub_group(self) -> HubGroup | None:
         """The group with a hub's cores that large reductions go over; None: there is no hub."""
-        from dlcp.transport.hub.group import HubGroup
-
         return next((adder for adder in self.adders if isinstance(adder, HubGroup)), None)
 
     # ---- reducing to one rank, or to each a part ----

@@ -20,7 +20,7 @@ from dlcp.transport.store import Store
 
 if TYPE_CHECKING:
     from dlcp._native import CollectiveResult
-    from dlcp.transport.job import Job
+    from dlcp.transport.job_ranks import JobRanks
     from dlcp.transport.work import Work
 
 # How long to wait for other ranks' accounts. A timeout is reported at most a second late, and the executor uses up to
@@ -36,7 +36,9 @@ _ASKED_MAX = 4
 class Diagnosis:
     """The diagnosis of one group, on one rank. `log`: what this rank called."""
 
-    def __init__(self, job: Job, name: str, members: tuple[int, ...], store: Store, log: CallLog) -> None:
+    def __init__(
+        self, job: JobRanks, name: str, members: tuple[int, ...], store: Store, log: CallLog
+    ) -> None:
         self._job = job
         self._name = name
         self._members = members
@@ -128,7 +130,7 @@ def _known(result: CollectiveResult) -> set[int]:
 class _CardReading:
     """Reads cards from the store, on a thread of its own: the store's server may be what has died."""
 
-    def __init__(self, job: Job, ranks: list[int]) -> None:
+    def __init__(self, job: JobRanks, ranks: list[int]) -> None:
         self._end_s = time.monotonic() + _CARDS_S
         self._thread: threading.Thread | None = None
         if ranks:
@@ -141,7 +143,7 @@ class _CardReading:
             self._thread.join(max(0.0, self._end_s - time.monotonic()))
 
 
-def _read(job: Job, ranks: list[int]) -> None:
+def _read(job: JobRanks, ranks: list[int]) -> None:
     for rank in ranks:
         with contextlib.suppress(Exception):
             job.card_of(rank, _CARDS_S)

@@ -24,10 +24,11 @@ from dlcp.transport.driver_events import EventWatch
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.key_warnings import key_warnings
 from dlcp.transport.logger import RankLogger, set_level
+from dlcp.transport.outcome import Outcome
 from dlcp.transport.setting_rules import rules
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
-from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture
+from dlcp.transport.transfer import Dispatcher, PeerLog, TransferFuture
 
 # What the runtime refuses, by its kinds (native/io/io_error.hpp).
 _native.register_errors(

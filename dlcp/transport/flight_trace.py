@@ -18,13 +18,11 @@ import pickle
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp import __version__, _native
 from dlcp.own_files import folder_fault
-
-if TYPE_CHECKING:
-    from dlcp.transport.flight_recorder import Entry, RecordedGroup
+from dlcp.transport.recorder_entry import Entry, RecordedGroup, element_name
 
 # The format that this writes: version_val in torch's FlightRecorder.hpp. The tool refuses to mix versions.
 TRACE_VERSION = "2.10"
@@ -103,11 +101,6 @@ def own_folder(folder: Path) -> Path:
     if folder_fault(folder) is None:
         return folder
     return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-
-
-def element_name(dtype: Any) -> str | None:
-    """Of a DataType, or of its name; None: bytes."""
-    return None if dtype is None else str(getattr(dtype, "name", dtype))
 
 
 def _group_config(name: str, description: str, members: Sequence[int]) -> dict[str, str]:

@@ -21,30 +21,28 @@ import hashlib
 import math
 import os
 import sys
-import threading
 import time
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp import __version__, checks, errors
+from dlcp.transport.adder_table import Opening, open_adders
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.driver import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder
 from dlcp.transport.flight_trace import dump_path
-from dlcp.transport.hub.client import HubClient, places_of
+from dlcp.transport.hub.client import HubClient
 from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.job_ranks import JobRanks
 from dlcp.transport.job_record import JobRecord
 from dlcp.transport.logger import RankLogger
-from dlcp.transport.meeting import STALE_S, Meeting, refusal_of
+from dlcp.transport.meeting import STALE_S, Meeting
 from dlcp.transport.metrics import Metrics
-from dlcp.transport.rank_card import RankCard, check_reach, check_versions
+from dlcp.transport.rank_card import RankCard, check_versions
 from dlcp.transport.round_trip import asked_ranks, expect, give_up, round_trip_s
-from dlcp.transport.schedule.adders import open_adders
-from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
     from dlcp import _native
     from dlcp.transport.prometheus import PrometheusServer
 
-# Group numbers fit what a message's tag has for them (native/collective/tag.hpp).
-GROUPS = 1 << 14
 SIZE_MAX = 1 << 20
 """Most ranks of a job: far more than any job has, far fewer than a mistaken value."""
 # Closing: after this long, or so many round trips, without a packet, the peers have what they wait for. A peer that
@@ -67,16 +63,11 @@ _UNEXPECTED_MESSAGE_BYTES = 4 * 1024 * 1024
 # Closing: after this long it says for whom it waits; and how long it waits at most while an exception is under way.
 _DELIVERY_QUIET_S = 5.0
 HURRIED_S = 1.0
-# Where ranks are is read from all cards by all: 2^18 reads, seconds of a store's time.
-_PLACED_RANKS_MAX = 512
-# Of a hop beside the way there: threads that wake. A round trip of 36 us, as between namespaces of one machine,
-# makes the 50 us of a Network of which nothing is known.
-_ACTING_NS = 32_000
 # Ports tried for the metrics: no host runs more ranks than this.
 _METRICS_PORTS = 256
 
 
-class Job(Closeable):
+class Job(JobRanks, Closeable):
     """This rank's membership of a run: one endpoint, the job key, the addresses of all. Open until close().
 
     `store`: the same for all ranks, empty or used by earlier jobs, of any size; `rank` of `size`.
@@ -110,19 +101,8 @@ class Job(Closeable):
             )
         if toward is not None:
             toward = checks.text("toward", toward, "the name or address of a host")
-        self.rank = rank
-        """This process's rank."""
-        self.size = size
-        """How many ranks there are."""
-        self.timeout_s = timeout_s
-        """How long to wait for another rank, seconds."""
-        self.traffic_class_min = 0
-        """No operation of a group leaves in a lower class, but for groups in the background. May be changed."""
-        self._lock = threading.Lock()
-        self._cards: dict[int, RankCard] = {}
-        self._connected: set[int] = {rank}
+        super().__init__(rank, size, timeout_s)
         self._opened: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._released: list[int] = []
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         self._closed = False
         self.metrics_server: PrometheusServer | None = None
@@ -140,7 +120,7 @@ class Job(Closeable):
                 with contextlib.suppress(Exception):
                     meeting.refuse(RankCard.of_this_process(rank, "", "", str(error)))
             raise
-        self._store = meeting.store
+        self.store = meeting.store
         self._cards[rank] = self.card
         self._delivery_s = self.settings.timeout_s or timeout_s
         # Before the endpoint's own at the interpreter's end, since made after it.
@@ -159,136 +139,6 @@ class Job(Closeable):
         """Whether it is closed, or belongs to the process that forked this one."""
         return self._closed or self.endpoint.closed
 
-    @property
-    def store(self) -> Store:
-        """This job's part of the store."""
-        return self._store
-
-    # ---- the other ranks ----
-
-    def card_of(self, rank: int, timeout_s: float | None = None) -> RankCard:
-        """A rank's card; blocks until the rank has published it, at most `timeout_s` (None: the job's).
-
-        Raises ArgumentError; JobError: that rank refused to start, or cannot go together with this one;
-        StoreTimeoutError.
-        """
-        card = self._cards.get(rank)
-        if card is not None:
-            return card
-        if not 0 <= rank < self.size:
-            raise errors.ArgumentError(f"rank is {rank!r}; accepted: 0 to {self.size - 1}")
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        what = f"rank {rank}'s address (it is not started, or died while starting)"
-        card = RankCard.from_json(wait_for(self._store, f"rank/{rank}", timeout_s, what), rank)
-        check_versions(self.card, card)
-        if card.refusal:
-            raise refusal_of(card)
-        check_reach(self.card, card)
-        self._cards[rank] = card
-        return card
-
-    def known_card(self, rank: int) -> RankCard | None:
-        """The card of a rank if it has been read before; for errors, which must not wait for the store."""
-        return self._cards.get(rank)
-
-    def look_up(self, ranks: Iterable[int]) -> None:
-        """Reads the cards that are in the store by now: an error may have to name a rank when the store is gone.
-
-        Does not wait and raises nothing. Ranks that are known already cost nothing.
-        """
-        with contextlib.suppress(Exception):
-            for rank in ranks:
-                with contextlib.suppress(errors.StoreTimeoutError, errors.JobError):
-                    self.card_of(rank, 0.0)
-
-    def address_of(self, rank: int) -> str:
-        """Where a rank's endpoint is; blocks and raises as card_of."""
-        return self.card_of(rank).address
-
-    def hosts_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> tuple[int, ...] | None:
-        """Per rank the number of its host, equal for ranks that reach each other over loopback; the same on all ranks.
-
-        None: for more than 512 ranks, of which each would read all cards. Blocks and raises as card_of, once per rank.
-        """
-        if len(ranks) > _PLACED_RANKS_MAX:
-            return None
-        numbers: dict[str, int] = {}
-        return tuple(numbers.setdefault(self.card_of(rank, timeout_s).where, len(numbers)) for rank in ranks)
-
-    def network_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> Network | None:
-        """What is between these ranks, the same on all of them: all links count as the slowest that a card names.
-
-        A hop is half the round trip that rank 0 measured, and what its receiver takes to act on a message.
-
-        None, blocks and raises: as hosts_of.
-        """
-        hosts = self.hosts_of(ranks, timeout_s)
-        if hosts is None:
-            return None
-        network = Network(hosts)
-        rates = [card.line_rate_bps for card in map(self.card_of, ranks) if card.line_rate_bps > 0]
-        if rates:
-            network = network._replace(link_bps=float(min(rates)))
-        if len(set(hosts)) > 1 and self.round_trip_s is not None:
-            network = network._replace(hop_ns=_ACTING_NS + self.round_trip_s / 2 * 1e9)
-        return network
-
-    @functools.cached_property
-    def round_trip_s(self) -> float | None:
-        """To another host and back, seconds, as rank 0 measured it.
-
-        None: no rank that was asked is on another host, or none answered. Asks the store once.
-        """
-        # Set before the start was complete, or not at all: so all ranks find the same.
-        return float(self._store.get("round_trip_s")) if self._store.check(["round_trip_s"]) else None
-
-    def place_on_host(self, rank: int) -> int:
-        """How many of the job's ranks below this one are on its host. Blocks and raises as hosts_of.
-
-        0 in a job of more than 512 ranks, of which each would read all cards.
-        """
-        hosts = self.hosts_of(range(rank + 1)) if self.size <= _PLACED_RANKS_MAX else None
-        return 0 if hosts is None else hosts.count(hosts[rank]) - 1
-
-    def is_crowded(self, ranks: Sequence[int], timeout_s: float | None = None) -> bool:
-        """Whether some of these ranks have to share a processor, on any machine; the same on all ranks.
-
-        False for more than 512 ranks, and where a rank does not say. Blocks and raises as hosts_of.
-        """
-        if len(ranks) > _PLACED_RANKS_MAX:
-            return False
-        cards = [self.card_of(rank, timeout_s) for rank in ranks]
-        here = Counter(card.machine for card in cards)
-        return any(0 < card.processors < here[card.machine] for card in cards)
-
-    def connect(self, ranks: Iterable[int], timeout_s: float | None = None) -> None:
-        """Makes ranks peers of the endpoint. Those that are peers already cost nothing; no handshake is waited for.
-
-        Blocks for the ranks' entries in the store, at most `timeout_s` (None: the job's). Raises what card_of raises,
-        and AddressError, LimitError, ClosedError, ForkError. A rank that has connected itself needs no entry.
-        """
-        new = [rank for rank in ranks if rank not in self._connected]
-        peers = frozenset(self.endpoint.peers) if new else ()
-        for rank in new:
-            if came := rank in peers:
-                self.look_up((rank,))  # for errors; it may have left, and the store with it
-            card = self.known_card(rank) if came else self.card_of(rank, timeout_s)
-            if card is not None and (not came or self.endpoint.runtime.established(rank)):
-                self.endpoint.connect(rank, card.address, wait=False)
-            self._connected.add(rank)
-
-    # ---- hubs ----
-
-    def all_hubs(self) -> list[str]:
-        """The hubs of all ranks, as host:port, in the order of the ranks that name them. Blocks as card_of."""
-        named = [self.card_of(rank).hub for rank in range(self.size)]
-        return list(dict.fromkeys(place for hub in named if hub for place in places_of(hub)))
-
-    def add_cards(self, cards: Iterable[RankCard]) -> None:
-        """Makes members of groups known that are no ranks of the job: a hub's cores."""
-        for card in cards:
-            self._cards[card.rank] = card
-
     # ---- groups ----
 
     def open_communicator(
@@ -306,7 +156,7 @@ class Job(Closeable):
         `store`: where they agree; None: the job's. Members that open several groups of the same name and members open
         them in the same order. `timeout_s`: of operations that bring none, and for the number (None: the job's); the
         setting of that name comes first. `adders`: whether the switch and the hub that settings name add for it
-        (schedule/adders.py).
+        (adder_table.py).
 
         Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
         ClosedError, LimitError: 2^14 groups are open; HubError, SettingsError, AddressError: hub or switch cannot be
@@ -322,26 +172,20 @@ class Job(Closeable):
         with self._lock:
             times = self._opened[name, ranks] = self._opened.get((name, ranks), 0) + 1
         digest = hashlib.sha256(repr((name, ranks)).encode()).hexdigest()[:16]
-        part = PrefixStore(f"group/{digest}.{times}", self._store if store is None else store)
+        part = PrefixStore(f"group/{digest}.{times}", self.store if store is None else store)
         number = self._agree_on_number(name, ranks, part, timeout_s) if len(ranks) > 1 else None
         communicator = Communicator(self, name, ranks, number, part, timeout_s)
         self._communicators.add(communicator)
         if adders and len(ranks) > 1:
             try:
-                for adder in open_adders(communicator, part, timeout_s):
+                opener = functools.partial(self.open_communicator, adders=False)
+                opening = Opening(communicator, part, timeout_s, self.hub_client, opener)
+                for adder in open_adders(opening):
                     communicator.adders += (adder,)
             except errors.DlcpError:
                 communicator.close()
                 raise
         return communicator
-
-    def release_number(self, number: int) -> None:
-        """Notes that this rank is done with a group's number. The store is updated when the next group opens.
-
-        Not at once: a rank that closes at the end of a run must not need a store that may be gone by then.
-        """
-        with self._lock:
-            self._released.append(number)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Closes the groups, delivers what operations have left on its way, and closes the endpoint. Again: nothing.
@@ -374,26 +218,19 @@ class Job(Closeable):
         """Opens what the newest start of the job asks for, and waits for all ranks. False: there is a newer one."""
         record = self._agree(meeting, given)
         self.settings = for_collectives(record.apply(given).replace(**place))
-        """What the endpoint was opened with, job key and number included."""
         self.key_is_drawn = record.mode == "drawn"
-        """Whether rank 0 drew the job key, so that nobody outside the job can have it."""
         self.incarnation = record.incarnation
-        """Drawn anew at each start of the job, 64 bits; see JobRecord."""
         self.endpoint = Endpoint(
             self.rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
         )
-        """This rank's endpoint; its rank is the rank in the job."""
         self.card = RankCard.of_this_process(
             self.rank, self.endpoint.address, interface, hub=self.settings.hub
         )
-        """The card that this rank published in the store."""
         path, own_folder = dump_path(self.rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
             self.rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
         )
-        """The last operations of this rank in all its groups."""
         self.metrics = Metrics(self)
-        """This rank's metrics."""
         self.metrics_server = _serve_metrics(self.metrics, self.settings)
         if self.size == 1:
             return True
@@ -483,22 +320,13 @@ class Job(Closeable):
         with self._lock:
             released, self._released = self._released, []
         for number in released:
-            self._store.add(f"number/{number}", -1)
+            self.store.add(f"number/{number}", -1)
         if ranks[0] == self.rank:
             number = self.draw_number(len(ranks))
             part.set("number", str(number))
             return number
         what = f"the number of group {name!r} (rank {ranks[0]}, its first member, has not opened it)"
         return int(wait_for(part, "number", timeout_s, what))
-
-    def draw_number(self, members: int) -> int:
-        """A number that no open group of the job has: how many members hold each one is counted in the store."""
-        for _ in range(GROUPS):
-            number = (self._store.add("number/next", 1) - 1) % GROUPS
-            if self._store.add(f"number/{number}", members) == members:
-                return number
-            self._store.add(f"number/{number}", -members)
-        raise errors.LimitError(f"{GROUPS} groups are open; close some")
 
 
 def for_collectives(settings: Settings) -> Settings:

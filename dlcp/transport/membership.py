@@ -33,7 +33,7 @@ from dlcp.transport.store import Store
 from dlcp.transport.work import ManyWorks, Work, WorkGroup
 
 if TYPE_CHECKING:
-    from dlcp.transport.job import Job
+    from dlcp.transport.job_ranks import JobRanks
     from dlcp.transport.schedule.adders import Adder, Addition
 
 # Plans kept per group; beyond it all are made again, which costs some 50 us each.
@@ -57,7 +57,7 @@ class Membership:
 
     def __init__(
         self,
-        job: Job,
+        job: JobRanks,
         name: str,
         members: tuple[int, ...],
         number: int | None,

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from dlcp import __version__, _native, errors
 from dlcp.transport.aggregation.account import AggregationAccount
 from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
+from dlcp.transport.flight_recorder import FlightRecorder
 from dlcp.transport.operation_counts import DURATION_BOUNDS_S
+from dlcp.transport.recorder_entry import Entry, RecordedGroup
 
 PACKET_OVERHEAD_BYTES: int = _native.HEADER_BYTES + _native.TAG_BYTES
 """The most that a data packet carries beside payload, under a job key: long header and tag, without UDP's and IP's."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.transport.endpoint import Endpoint
+from dlcp.transport.outcome import Outcome
 from dlcp.transport.statistics import EndpointStatistics
-from dlcp.transport.transfer import Outcome
 
 QUANTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 

@@ -1,4 +1,4 @@
-"""One pending message, as a future, and its outcome.
+"""One pending message, as a future.
 
 A future is done when the message's final event has come; until then the endpoint holds on to the memory. Callbacks
 run one after the other on a thread of the endpoint's own, started when the first is added, so that a callback may
@@ -12,15 +12,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dlcp import checks, errors
 from dlcp.transport.driver_events import log_event
 from dlcp.transport.logger import RankLogger
+from dlcp.transport.outcome import Outcome
 from dlcp.transport.statistics import LogEntry
 
 if TYPE_CHECKING:
@@ -29,46 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dlcp")
 
 _NO_WORDS = np.zeros(0, np.uint64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How one message ended. Bytes are of payload; blocks are what one packet carries."""
-
-    rank: int | None
-    """The peer; None: a receive from any peer that got no message."""
-    tag: int
-    message_bytes: int
-    block_bytes: int
-    """Of every block but the last."""
-    blocks: int
-    delivered_bytes: int
-    abandoned_bytes: int
-    abandoned_blocks: int
-    retransmitted_bytes: int
-    """Known to the sender only."""
-    waited_s: float
-    """From the call to the end of the message."""
-    _words: npt.NDArray[np.uint64] = field(repr=False, compare=False)
-
-    @property
-    def abandoned(self) -> npt.NDArray[np.bool_]:
-        """One bool per block, shape (blocks,): True where the block was abandoned.
-
-        The receive buffer keeps there what it held before.
-        """
-        mask = np.zeros(self.blocks, np.bool_)
-        if self.abandoned_blocks:
-            bits = np.unpackbits(
-                self._words.astype("<u8").view(np.uint8), bitorder="little", count=self.blocks
-            )
-            mask[: len(bits)] = bits
-        return mask
-
-    def abandoned_ranges(self) -> npt.NDArray[np.int64]:
-        """Abandoned bytes as (begin, end) pairs, shape (n, 2); neighbouring blocks are one pair."""
-        edges = np.flatnonzero(np.diff(self.abandoned.astype(np.int8), prepend=0, append=0)).astype(np.int64)
-        return np.minimum(edges.reshape(-1, 2) * self.block_bytes, self.message_bytes)
 
 
 class TransferFuture:

@@ -92,7 +92,8 @@ std::uint32_t CollectiveExecutor::first_unfinished(const Group& group) const {
     const std::uint32_t end = std::min(group.started_end, group.failed_from);
     std::uint32_t first = end;
     for (std::uint32_t number = end, gap = end; number > 0 && end - number < group.past.size();) {
-        if (group.past[--number % group.past.size()].sequence == (number & Tag::sequence_mask))
+        --number;
+        if (group.past[number % group.past.size()].sequence == (number & Tag::sequence_mask))
             first = gap;
         else
             gap = number;

@@ -23,30 +23,30 @@ void Endpoint::foresee(std::span<Foresight> calls) {
 }
 
 inline void Endpoint::foresee_own(bool arrival) const {
-    prefetch_lines(this, &config_, &config_ + 1);
-    prefetch(&peers_);
-    prefetch_lines(this, &ready_classes_, &message_timers_ + 1);
+    prefetch_lines(this, &shared_.config, &shared_.config + 1);
+    prefetch(&shared_.peers);
+    prefetch_lines(this, &shared_.ready_classes, &shared_.message_timers + 1);
     if (arrival) {
-        prefetch_lines(this, &counters_.data_packets_received, &counters_.duplicate_blocks);
-        prefetch_lines(this, &incoming_, &incoming_ + 1);
-        prefetch(&touched_);
+        prefetch_lines(this, &shared_.counters.data_packets_received, &shared_.counters.duplicate_blocks);
+        prefetch_lines(this, &shared_.incoming, &shared_.incoming + 1);
+        arrivals_.prefetch();
     } else {
-        prefetch_lines(this, &counters_.data_packets_sent, &counters_.control_packets_sent);
-        prefetch_lines(this, &outgoing_, &outgoing_ + 1);
-        prefetch_lines(this, &control_queue_, &ready_[1]);
-        prefetch(&pieces_.pending);
+        prefetch_lines(this, &shared_.counters.data_packets_sent, &shared_.counters.control_packets_sent);
+        prefetch_lines(this, &shared_.outgoing, &shared_.outgoing + 1);
+        prefetch_lines(this, &shared_.control_queue, &shared_.ready[1]);
+        pieces_.prefetch();
     }
 }
 
 inline void Endpoint::foresee_tables(bool arrival) const {
-    prefetch(peers_.data());
-    peer_timers_.prefetch();
+    prefetch(shared_.peers.data());
+    shared_.peer_timers.prefetch();
     if (arrival) {
-        incoming_.prefetch_table();
-        prefetch(touched_.data());
-    } else if (ready_classes_ != 0) {
-        outgoing_.prefetch_table();
-        prefetch(&ready_[next_class()].front());
+        shared_.incoming.prefetch_table();
+        arrivals_.prefetch_table();
+    } else if (shared_.ready_classes != 0) {
+        shared_.outgoing.prefetch_table();
+        prefetch(&shared_.ready[next_class()].front());
     }
 }
 
@@ -57,14 +57,14 @@ inline void Endpoint::foresee_peer(Foresight& call) const {
     if (call.head != nullptr) {
         call.glance = wire::glance_at(call.head);
         index = call.glance.session & 0xffff;  // find_session
-    } else if (ready_classes_ != 0 && !ready_[next_class()].empty()) {
+    } else if (shared_.ready_classes != 0 && !shared_.ready[next_class()].empty()) {
         call.glance.traffic_class = static_cast<std::uint8_t>(next_class());
-        index = ready_[next_class()].front();
+        index = shared_.ready[next_class()].front();
     } else {
         return;
     }
-    if (index >= peers_.size()) return;
-    const Peer& peer = *(call.peer = peers_[index].get());
+    if (index >= shared_.peers.size()) return;
+    const Peer& peer = *(call.peer = shared_.peers[index].get());
     prefetch_lines(&peer, &peer.index, &peer.handshake.next_number);
     prefetch_lines(&peer, &peer.failing, &peer + 1);
 }
@@ -106,7 +106,7 @@ inline void Endpoint::foresee_places(Foresight& call) const {
     }
     const SenderState& sender = call.peer->session->sender;
     const std::uint32_t slot = queue_of(call).first();
-    if (slot < outgoing_.slots()) outgoing_[slot].prefetch();
+    if (slot < shared_.outgoing.slots()) shared_.outgoing[slot].prefetch();
     sender.sent.prefetch_next();
     sender.paths.prefetch_next();
     prefetch(sender.congestion.get());
@@ -116,16 +116,17 @@ inline void Endpoint::foresee_places(Foresight& call) const {
 // The message of an arriving packet, and then its bit in it.
 inline void Endpoint::foresee_message(Foresight& call) const {
     const std::uint32_t slot = call.peer->session->receiver.messages[call.glance.message_id].slot;
-    if (slot >= incoming_.slots()) {
+    if (slot >= shared_.incoming.slots()) {
         call.peer = nullptr;
         return;
     }
-    const IncomingMessage& message = incoming_[slot];
+    const IncomingMessage& message = shared_.incoming[slot];
     prefetch_lines(&message, &message.state, &message.settled_at);
 }
 
 inline void Endpoint::foresee_block(const Foresight& call) const {
-    const IncomingMessage& message = incoming_[call.peer->session->receiver.messages[call.glance.message_id].slot];
+    const IncomingMessage& message =
+        shared_.incoming[call.peer->session->receiver.messages[call.glance.message_id].slot];
     prefetch(message.received.words().data() + call.glance.block_index / 64);
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/bytes.hpp"
-#include "engine/endpoint.hpp"
+#include "engine/control_writer.hpp"
 
 namespace dlcp {
 
@@ -36,20 +36,28 @@ void write_ids(wire::FrameWriter& writer, wire::FrameType type, std::vector<std:
     erase_first(ids, n);
 }
 
+// Marks the answer to this message as no longer queued.
+// Marks the answers to these messages as no longer queued.
+void note_answered(Peer& peer, std::uint32_t wire_id) {
+    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+    if (messages.contains(wire_id)) messages[wire_id].answer_queued = false;
+}
+
 }  // namespace
 
-void Endpoint::write_frames(Peer& peer, FramesOut& out) {
-    using Write = void (Endpoint::*)(Peer&, FramesOut&);
+void ControlWriter::write_frames(Peer& peer, FramesOut& out) {
+    using Write = void (ControlWriter::*)(Peer&, FramesOut&);
     static constexpr Write writers[] = {
-        &Endpoint::write_ack,     &Endpoint::write_complete, &Endpoint::write_hold,   &Endpoint::write_proceed,
-        &Endpoint::write_refuse,  &Endpoint::write_probe,    &Endpoint::write_cancel, &Endpoint::write_outcome,
-        &Endpoint::write_trimmed, &Endpoint::write_grant,    &Endpoint::write_demand, &Endpoint::write_floor,
-        &Endpoint::write_close};
+        &ControlWriter::write_ack,     &ControlWriter::write_complete, &ControlWriter::write_hold,
+        &ControlWriter::write_proceed, &ControlWriter::write_refuse,   &ControlWriter::write_probe,
+        &ControlWriter::write_cancel,  &ControlWriter::write_outcome,  &ControlWriter::write_trimmed,
+        &ControlWriter::write_grant,   &ControlWriter::write_demand,   &ControlWriter::write_floor,
+        &ControlWriter::write_close};
     for (const Write write : writers) (this->*write)(peer, out);
 }
 
 // Every control packet carries the acknowledgement that is due: it is nearly free.
-void Endpoint::write_ack(Peer& peer, FramesOut& out) {
+void ControlWriter::write_ack(Peer& peer, FramesOut& out) {
     Owed& owed = peer.session->owed;
     ReceiverState& receiver = peer.session->receiver;
     if ((owed.ack || receiver.unacked_packets > 0 || owed.probe) && !receiver.window.empty()) {
@@ -62,14 +70,13 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
         // The newest half of an acknowledgement always fits; a probe asks for the rest.
         const std::size_t words = std::min(static_cast<std::size_t>((largest - base) / 64 + 1),
                                            (out.writer.room() - std::min(out.writer.room(), fixed)) / word_bytes);
-        const std::optional<Bytes> turn = turns_.turn(peer.index);
-        const Bytes credit = credit_for(out.now, peer);
+        const ReceiverCredit::Allowed allowed = credit_.allowed(out.now, peer);
         const wire::Ack ack{.largest = largest,
                             .ack_delay_ns = static_cast<std::uint32_t>(
                                 std::min<std::int64_t>((out.now - receiver.largest_arrived_at).value, UINT32_MAX)),
                             .queue_delay_ns = receiver.delays.take_median(),
-                            .credit_bytes = std::min(credit, turn.value_or(credit)).value,
-                            .turn = turn.has_value(),
+                            .credit_bytes = allowed.bytes.value,
+                            .turn = allowed.turn,
                             .ce_packets = receiver.ce_packets,
                             .words = static_cast<std::uint16_t>(words)};
         if (wire::write_ack(out.writer, ack, window)) {
@@ -82,27 +89,21 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
     if (owed.ack) --owed.further_acks;
 }
 
-// Marks the answers to these messages as no longer queued.
-void Endpoint::note_answered(Peer& peer, std::uint32_t wire_id) {
-    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
-    if (messages.contains(wire_id)) messages[wire_id].answer_queued = false;
-}
-
-void Endpoint::write_complete(Peer& peer, FramesOut& out) {
+void ControlWriter::write_complete(Peer& peer, FramesOut& out) {
     write_ids(out.writer, wire::FrameType::complete, peer.session->owed.complete_ids,
               [&](std::uint32_t id) { note_answered(peer, id); });
 }
 
-void Endpoint::write_hold(Peer& peer, FramesOut& out) {
+void ControlWriter::write_hold(Peer& peer, FramesOut& out) {
     write_ids(out.writer, wire::FrameType::hold, peer.session->owed.hold_ids,
               [&](std::uint32_t id) { note_answered(peer, id); });
 }
 
-void Endpoint::write_proceed(Peer& peer, FramesOut& out) {
+void ControlWriter::write_proceed(Peer& peer, FramesOut& out) {
     write_ids(out.writer, wire::FrameType::proceed, peer.session->owed.proceed_ids, [](std::uint32_t) {});
 }
 
-void Endpoint::write_refuse(Peer& peer, FramesOut& out) {
+void ControlWriter::write_refuse(Peer& peer, FramesOut& out) {
     std::vector<std::uint32_t>& ids = peer.session->owed.refuse_ids;
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     for (; !ids.empty(); ids.pop_back()) {
@@ -112,14 +113,14 @@ void Endpoint::write_refuse(Peer& peer, FramesOut& out) {
     }
 }
 
-void Endpoint::write_probe(Peer& peer, FramesOut& out) {
+void ControlWriter::write_probe(Peer& peer, FramesOut& out) {
     if (!peer.session->owed.probe) return;
     std::array<std::uint32_t, probe_ids> ids;
     std::size_t n = 0;
     const std::size_t most = fitting<std::uint32_t>(out.writer.room(), probe_ids);
     for (std::uint32_t slot = peer.session->sender.started.front(); slot != Link::none && n < most;
-         slot = StartedList::next(outgoing_, slot)) {
-        const OutgoingMessage& message = outgoing_[slot];
+         slot = StartedList::next(shared_.outgoing, slot)) {
+        const OutgoingMessage& message = shared_.outgoing[slot];
         if (message.state == OutgoingState::State::cancelling) continue;
         if (message.first_pass_over() || message.state == OutgoingState::State::held) ids[n++] = message.wire_id;
     }
@@ -133,11 +134,11 @@ void Endpoint::write_probe(Peer& peer, FramesOut& out) {
     if (peer.session->owed.probe) --peer.session->owed.further_probes;
     sender.probed_at = out.now;
     out.asks = true;
-    ++counters_.probes_sent;
+    ++shared_.counters.probes_sent;
 }
 
 // In a packet of its own: nothing else should wait in a queue of data.
-void Endpoint::write_probe_of_data(Peer& peer, FramesOut& out) {
+void ControlWriter::write_probe_of_data(Peer& peer, FramesOut& out) {
     const SentRing& sent = peer.session->sender.sent;
     std::uint64_t n = sent.find(0);
     while (n != sent.next() && (sent[n].lost() || sent[n].message_slot == SentPacket::no_message))
@@ -148,20 +149,20 @@ void Endpoint::write_probe_of_data(Peer& peer, FramesOut& out) {
     write_probe(peer, out);
 }
 
-void Endpoint::write_cancel(Peer& peer, FramesOut& out) {
+void ControlWriter::write_cancel(Peer& peer, FramesOut& out) {
     for (std::vector<std::uint32_t>& ids = peer.session->owed.cancel_ids; !ids.empty(); ids.pop_back()) {
         if (!out.writer.put_cancel(ids.back())) return;
         out.asks = true;
     }
 }
 
-void Endpoint::write_outcome(Peer& peer, FramesOut& out) {
+void ControlWriter::write_outcome(Peer& peer, FramesOut& out) {
     Owed& owed = peer.session->owed;
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     while (!owed.outcome_ids.empty()) {
         const std::uint32_t id = owed.outcome_ids.front();
         if (messages.contains(id) && messages[id].slot != UINT32_MAX) {
-            const IncomingMessage& m = incoming_[messages[id].slot];
+            const IncomingMessage& m = shared_.incoming[messages[id].slot];
             const std::span<const std::uint64_t> all = m.received.words();
             // Words without an abandoned block are not worth sending at either end.
             std::size_t first = owed.outcome_word;
@@ -184,7 +185,7 @@ void Endpoint::write_outcome(Peer& peer, FramesOut& out) {
     }
 }
 
-void Endpoint::write_trimmed(Peer& peer, FramesOut& out) {
+void ControlWriter::write_trimmed(Peer& peer, FramesOut& out) {
     std::vector<std::uint64_t>& numbers = peer.session->owed.trimmed_numbers;
     const std::size_t n = fitting<std::uint64_t>(out.writer.room(), numbers.size());
     if (n == 0) return;
@@ -192,24 +193,24 @@ void Endpoint::write_trimmed(Peer& peer, FramesOut& out) {
     erase_first(numbers, n);
 }
 
-void Endpoint::write_grant(Peer& peer, FramesOut& out) {
+void ControlWriter::write_grant(Peer& peer, FramesOut& out) {
     bool& due = peer.session->owed.grant;
-    if (due && out.writer.put_total(wire::FrameType::grant, grants_.granted(peer.index).value)) due = false;
+    if (due && out.writer.put_total(wire::FrameType::grant, credit_.granted(peer).value)) due = false;
 }
 
-void Endpoint::write_demand(Peer& peer, FramesOut& out) {
+void ControlWriter::write_demand(Peer& peer, FramesOut& out) {
     bool& due = peer.session->owed.demand;
     if (due && out.writer.put_total(wire::FrameType::demand, peer.session->sender.demanded.value)) due = false;
 }
 
 // The floor is in every control packet's header: if nothing else is owed, an empty frame makes a packet.
-void Endpoint::write_floor(Peer& peer, FramesOut& out) {
+void ControlWriter::write_floor(Peer& peer, FramesOut& out) {
     bool& due = peer.session->owed.floor;
     if (due && (out.writer.size() > 0 || out.writer.put_padding(wire::frame_prefix_bytes))) due = false;
 }
 
 // Last: the answers that end messages come before it, or the peer would take those messages for failed.
-void Endpoint::write_close(Peer& peer, FramesOut& out) {
+void ControlWriter::write_close(Peer& peer, FramesOut& out) {
     const Owed& owed = peer.session->owed;
     out.closing = owed.close && owed.complete_ids.empty() && owed.outcome_ids.empty() &&
                   out.writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));

@@ -62,23 +62,17 @@ std::string check_entries(const ReceiverState& receiver, const Slab<IncomingMess
 }  // namespace
 
 std::string Endpoint::check_invariants() const {
-    for (const auto& owner : peers_) {
+    for (const auto& owner : shared_.peers) {
         const Peer& peer = *owner;
-        std::string wrong = check_posted(peer, incoming_);
+        std::string wrong = check_posted(peer, shared_.incoming);
         if (peer.session.has_value() != (peer.state == PeerState::State::established))
             wrong = "a session without its state, or the state without a session";
         if (wrong.empty() && peer.session) wrong = check_sent(peer.session->sender);
-        if (wrong.empty() && peer.session) wrong = check_started(peer.session->sender, outgoing_);
-        if (wrong.empty() && peer.session) wrong = check_entries(peer.session->receiver, incoming_);
+        if (wrong.empty() && peer.session) wrong = check_started(peer.session->sender, shared_.outgoing);
+        if (wrong.empty() && peer.session) wrong = check_entries(peer.session->receiver, shared_.incoming);
         if (!wrong.empty()) return "peer " + std::to_string(peer.rank) + ": " + wrong;
     }
-    Bytes unexpected{0};
-    for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)
-        if (incoming_.in_use(slot) && incoming_[slot].unasked())
-            unexpected += charge(incoming_[slot].message_bytes);
-    if (unexpected != unexpected_) return "unexpected bytes miscounted";
-    if (unexpected_ > config_.max_unexpected) return "unexpected bytes over their bound";
-    return {};
+    return incoming_.check_invariants();
 }
 
 }  // namespace dlcp

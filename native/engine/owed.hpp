@@ -1,6 +1,6 @@
 // What one session owes the peer: the frames that the next control packets carry.
 //
-// Every part of the endpoint adds to it; control.cpp writes the frames and clears what it wrote.
+// Every part of the endpoint adds to it; ControlWriter writes the frames and clears what it wrote.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,7 @@
 // again in this session: another handshake finds it anew.
 #include <algorithm>
 
-#include "engine/endpoint.hpp"
-#include "engine/packet_builder.hpp"
+#include "engine/recovery.hpp"
 
 namespace dlcp {
 
@@ -18,40 +17,21 @@ constexpr std::uint32_t most_test_backoff = 6;
 }  // namespace
 
 // Large packets seem to vanish.
-void Endpoint::suspect_path_size(Time now, Peer& peer) {
+void Recovery::suspect_path_size(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     if (sender.size_search.active() || is_trusted(peer.address)) return;
     sender.large_control = false;
     sender.size_search.start(peer.datagram_bytes, sender.sent.next());
     if (!sender.size_search.active()) return;
-    sender.test_path = sender.paths.any_up(random_.next());
+    sender.test_path = sender.paths.any_up(shared_.random.next());
     sender.tests_due = true;
-    sender.tests_at = now + peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
-    queue_control(peer);
-    arm(peer);
-}
-
-// The next packet of the round of tests. False: none is due.
-bool Endpoint::write_size_test(Time now, Peer& peer, dlcp_packet& slot) {
-    if (!peer.up() || !peer.session->sender.tests_due) return false;
-    SenderState& sender = peer.session->sender;
-    const std::uint16_t bytes = sender.size_search.next_test();
-    if (bytes == 0) {
-        sender.tests_due = false;
-        return false;
-    }
-    sender.size_search.on_test_sent();
-    const std::size_t overhead = wire::header_bytes + (peer.protects() ? wire::tag_bytes : 0);
-    FramesOut out{now, wire::FrameWriter(slot.head + wire::header_bytes, bytes - overhead)};
-    out.writer.put_padding(bytes - overhead);
-    out.asks = true;
-    out.tests_bytes = bytes;
-    send_control(peer, out, slot);
-    return true;
+    sender.tests_at = now + peer.rtt.timeout(shared_.config.min_rto) + shared_.config.max_ack_delay;
+    shared_.queue_control(peer);
+    shared_.arm(peer);
 }
 
 // The answers to this round of tests are here or lost.
-void Endpoint::end_size_tests(Time now, Peer& peer) {
+void Recovery::end_size_tests(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     SizeSearch& search = sender.size_search;
     sender.tests_at = time_never;
@@ -61,22 +41,22 @@ void Endpoint::end_size_tests(Time now, Peer& peer) {
     if (found != 0) return shrink_datagrams(now, peer, found);
     if (!search.active()) return;
     // Each round on one path, so that all its packets meet the same chances; another round on another path.
-    sender.test_path = sender.paths.any_up(random_.next());
+    sender.test_path = sender.paths.any_up(shared_.random.next());
     sender.tests_due = true;
-    const Duration round = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
+    const Duration round = peer.rtt.timeout(shared_.config.min_rto) + shared_.config.max_ack_delay;
     sender.tests_at = now + std::min(round * (1LL << std::min(search.silent_rounds(), most_test_backoff)),
-                                     std::max(config_.max_rto, round));
-    queue_control(peer);
+                                     std::max(shared_.config.max_rto, round));
+    shared_.queue_control(peer);
 }
 
 // The path carries no more than this. What was lost was not lost to congestion, so control of it starts anew.
-void Endpoint::shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_bytes) {
+void Recovery::shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     SenderState& sender = peer.session->sender;
-    forget_pieces(peer);  // their packet numbers were counted by the former size
+    pieces_.forget(peer);  // their packet numbers were counted by the former size
     peer.datagram_bytes = datagram_bytes;
     peer.former_block_bytes = peer.block_bytes;
-    peer.block_bytes = block_bytes_for(datagram_bytes);
-    ++counters_.datagrams_shrunk;
+    peer.block_bytes = shared_.block_bytes_for(datagram_bytes);
+    ++shared_.counters.datagrams_shrunk;
     for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
         if (!p.lost() && p.datagram_bytes() > datagram_bytes) declare_lost(peer, n, SentPacket::Loss::too_large);
@@ -84,12 +64,12 @@ void Endpoint::shrink_datagrams(Time now, Peer& peer, std::uint16_t datagram_byt
     sender.lost_unreported = Bytes{0};
     sender.timeouts = 0;
     sender.last_progress = now;
-    sender.congestion = congestion_controllers[static_cast<std::size_t>(config_.congestion)].make(
-        config_, datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
+    sender.congestion = congestion_controllers[static_cast<std::size_t>(shared_.config.congestion)].make(
+        shared_.config, datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
     if (sender.turn && !sender.waits()) sender.congestion->begin_turn(now, *sender.turn);  // it is still ours
     sender.pacer = Pacer{};
-    refresh(peer);
-    update_liveness(now, peer);
+    shared_.refresh(peer);
+    liveness_.update(now, peer);
 }
 
 }  // namespace dlcp

@@ -1,6 +1,6 @@
 // What one session keeps about packets and messages from the peer.
 //
-// Written by arrival.cpp; control.cpp reads what to acknowledge and answer. A value: a new session starts with a new
+// Written by Arrivals and Incoming; ControlWriter reads what to acknowledge and answer. A value: a new session starts with a new
 // one.
 #pragma once
 

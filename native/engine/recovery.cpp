@@ -6,12 +6,14 @@
 // would give it up; it is overdue while later packets are acknowledged; a trimmed notice names it. Packets of the control class
 // overtake data in switches and in the sender's own card, so they say nothing about data. A lost packet is watched for
 // a while: a late acknowledgement widens the tolerance of the rule that erred, at most once a round trip, as RFC 8985
-// (section 6.2) does: one event proves many packets late. When nothing is heard at all, timers.cpp probes.
+// (section 6.2) does: one event proves many packets late. When nothing is heard at all, a probe asks (RFC 9002's
+// probe timeout, on RFC 6298's estimate); after several unanswered ones the bytes in flight are sent again without waiting.
+#include "engine/recovery.hpp"
+
 #include <algorithm>
 #include <utility>
 
 #include "engine/bytes.hpp"
-#include "engine/endpoint.hpp"
 
 namespace dlcp {
 
@@ -23,6 +25,11 @@ constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
 // counts.
 constexpr Duration most_reorder_window = seconds(1);
 
+// After this many unanswered probes, everything in flight counts as lost. Where silence is an accident, such a probe is sent
+// three times.
+constexpr std::uint32_t unanswered_probes = 1;
+constexpr std::uint8_t further_probes = 2;
+
 // Whether an acknowledgement's bitmap has packet `largest` - `back`.
 bool bit(const std::uint8_t* bitmap, std::uint64_t back) {
     return wire::load64(bitmap + back / 64 * 8) >> (back % 64) & 1;
@@ -30,7 +37,7 @@ bool bit(const std::uint8_t* bitmap, std::uint64_t back) {
 
 }  // namespace
 
-void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss) {
+void Recovery::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss loss) {
     SenderState& sender = peer.session->sender;
     SentPacket& p = sender.sent[number];
     p.loss = loss;
@@ -46,40 +53,49 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number, SentPacket::Loss l
     --sender.awaiting;
     sender.in_flight -= Bytes{p.bytes};
     sender.lost_unreported += Bytes{p.bytes};
-    ++counters_.lost_packets;
-    if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
-    OutgoingMessage& m = outgoing_[p.message_slot];
+    ++shared_.counters.lost_packets;
+    if (!shared_.outgoing.in_use(p.message_slot, p.message_generation)) return;
+    OutgoingMessage& m = shared_.outgoing[p.message_slot];
     if (m.state != OutgoingState::State::sending && m.state != OutgoingState::State::held) return;
     m.on_lost(p.block);
     // Older than the waiting messages: goes to the front.
     if (m.state != OutgoingState::State::sending) return;
     if (m.has_block_to_send()) {
-        enqueue(p.message_slot, true);
+        outgoing_.enqueue(p.message_slot, true);
     } else if (m.first_pass_over()) {
         // No packet will follow, and the lost one may have announced the end of the pass.
-        ask(peer);
-        queue_control(peer);
+        liveness_.ask(peer);
+        shared_.queue_control(peer);
     }
 }
 
-// The receiver holds this message and has dropped what came of it: no path and no queue lost these packets.
-void Endpoint::take_back(Peer& peer, std::uint32_t slot) {
+void Recovery::make_room(Peer& peer) {
+    SentRing& sent = peer.session->sender.sent;
+    while (sent.full()) {
+        const std::uint64_t oldest = sent.oldest();
+        if (!sent[oldest].lost()) declare_lost(peer, oldest, SentPacket::Loss::overdue);
+        sent.resolve(oldest);
+        sent.trim();
+    }
+}
+
+void Recovery::take_back(Peer& peer, std::uint32_t slot) {
     SenderState& sender = peer.session->sender;
     for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
         SentPacket& p = sender.sent[n];
-        if (p.lost() || p.message_slot != slot || p.message_generation != outgoing_.generation(slot)) continue;
+        if (p.lost() || p.message_slot != slot || p.message_generation != shared_.outgoing.generation(slot))
+            continue;
         p.loss = SentPacket::Loss::held;
         --sender.awaiting;
         sender.in_flight -= Bytes{p.bytes};
-        outgoing_[slot].on_lost(p.block);
+        shared_.outgoing[slot].on_lost(p.block);
     }
 }
 
-void Endpoint::handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack) {
-    const Time now = in.now;
+void Recovery::handle_ack(Time now, Peer& peer, const wire::Ack& ack, std::uint64_t number) {
     SenderState& sender = peer.session->sender;
     if (ack.largest >= sender.sent.next() || ack.words == 0) {
-        ++counters_.inconsistent;  // acknowledges what was never sent
+        ++shared_.counters.inconsistent;  // acknowledges what was never sent
         return;
     }
     AckSample sample;
@@ -105,7 +121,7 @@ void Endpoint::handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack) 
         sender.credit = Bytes{ack.credit_bytes};
         sender.stretched_credit = peer.stretched(sender.credit);
     }
-    take_turn(in, peer, ack);
+    take_turn(now, peer, ack, number);
     if (progress) {
         sender.newest_acked.end = std::max(sender.newest_acked.end, newest + 1);
         end_round(peer, newest, sample);
@@ -135,15 +151,15 @@ void Endpoint::handle_ack(const FramesIn& in, Peer& peer, const wire::Ack& ack) 
     sample.rtt = peer.rtt.smoothed();
     sample.base_rtt = peer.rtt.measured() ? peer.rtt.min() : Duration{0};
     // The receiver divides its buffer, which is about as large as this one, among those that it hears from.
-    sample.alone = senders_.size() <= 1 && sender.credit.value > config_.receive_buffer.value / 2;
+    sample.alone = credit_.one_sender() && sender.credit.value > shared_.config.receive_buffer.value / 2;
     report(peer, sample);
     if (sender.paths.due()) judge_paths(now, peer);
-    refresh(peer);
-    update_liveness(now, peer);
+    shared_.refresh(peer);
+    liveness_.update(now, peer);
 }
 
 // This packet arrived, with or without congestion experienced.
-void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, AckSample& sample) {
+void Recovery::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, AckSample& sample) {
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
     sender.sent.resolve(number);
@@ -152,11 +168,11 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
         sender.newest_acked_data.end = std::max(sender.newest_acked_data.end, number + 1);
         sender.newest_acked_data.sent_at = std::max(sender.newest_acked_data.sent_at, p.sent_at);
     }
-    std::uint64_t& lane_end = sender.lane_end(p, config_.paths);
+    std::uint64_t& lane_end = sender.lane_end(p, shared_.config.paths);
     lane_end = std::max(lane_end, number + 1);
     sender.paths.on_acked(p.path, ce);
     if (p.lost()) {
-        ++counters_.spurious_losses;
+        ++shared_.counters.spurious_losses;
         widen_tolerance(now, peer, number);
     }
     if (p.is_size_test()) sender.size_search.on_test_acked(number, static_cast<std::uint16_t>(p.block));
@@ -166,12 +182,12 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
         sender.in_flight -= Bytes{p.bytes};
         --sender.awaiting;
     }
-    ++counters_.acked_packets;
+    ++shared_.counters.acked_packets;
     ++sample.acked_packets;
     sample.acked += Bytes{p.bytes};
     sample.ce_packets += ce;
-    if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
-    OutgoingMessage& m = outgoing_[p.message_slot];
+    if (!shared_.outgoing.in_use(p.message_slot, p.message_generation)) return;
+    OutgoingMessage& m = shared_.outgoing[p.message_slot];
     if (m.told()) return;
     const bool first = !m.taken();
     m.on_acked(p.block);
@@ -181,11 +197,11 @@ void Endpoint::acknowledge(Time now, Peer& peer, std::uint64_t number, bool ce, 
         m.settled_at = now + peer.pass_window;
         sender.passes_settle = true;
     }
-    if (first && m.state == OutgoingState::State::sending) enqueue(p.message_slot, false);
+    if (first && m.state == OutgoingState::State::sending) outgoing_.enqueue(p.message_slot, false);
 }
 
 // This packet counted as lost and has arrived: the rule that erred becomes more patient.
-void Endpoint::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
+void Recovery::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
     if (p.loss == SentPacket::Loss::overdue) peer.late_answers.note(now, now - p.sent_at);
@@ -202,7 +218,7 @@ void Endpoint::widen_tolerance(Time now, Peer& peer, std::uint64_t number) {
 }
 
 // A moving average over some 256 packets.
-void Endpoint::note_loss_share(Peer& peer, const AckSample& sample) {
+void Recovery::note_loss_share(Peer& peer, const AckSample& sample) {
     const auto lost = static_cast<std::int64_t>(sample.lost.value / peer.datagram_bytes);
     const std::int64_t packets = std::min<std::int64_t>(sample.acked_packets + lost, 64);
     if (packets == 0) return;
@@ -211,17 +227,17 @@ void Endpoint::note_loss_share(Peer& peer, const AckSample& sample) {
 }
 
 // Leaves bad paths, returns to recovered ones, and reports both to the application.
-void Endpoint::judge_paths(Time now, Peer& peer) {
+void Recovery::judge_paths(Time now, Peer& peer) {
     path_changes_.clear();
     peer.session->sender.paths.update(now, peer.rtt.smoothed(), path_changes_);
     for (const PathSet::Change& change : path_changes_)
-        push_event({.kind = change.up ? EventKind::path_up : EventKind::path_down,
-                    .peer = {peer.index},
-                    .value = change.path});
+        shared_.push_event({.kind = change.up ? EventKind::path_up : EventKind::path_down,
+                            .peer = {peer.index},
+                            .value = change.path});
 }
 
 // Passes the account to congestion control and to the length of runs, and sets the pacer by their answers.
-void Endpoint::report(Peer& peer, const AckSample& sample) {
+void Recovery::report(Peer& peer, const AckSample& sample) {
     SenderState& sender = peer.session->sender;
     sender.congestion->on_ack(sample);
     const bool fills_window = 2 * sample.in_flight.value > sender.window(peer.datagram_bytes).value;
@@ -229,30 +245,61 @@ void Endpoint::report(Peer& peer, const AckSample& sample) {
                               .queue = sample.ce_packets > 0 || sample.trimmed,
                               .limited = fills_window || !sender.has_queued(),
                               .round_over = sample.round_over,
-                              .sprayed = sprayed_.yes(),
-                              .packets_needed = send_rate_.bytes_in_run_time() / peer.datagram_bytes});
+                              .sprayed = shared_.sprayed.yes(),
+                              .packets_needed = shared_.send_rate.bytes_in_run_time() / peer.datagram_bytes});
     pace(sample.now, peer, std::min(peer.rtt.smoothed(), peer.rtt.latest()));
 }
 
-void Endpoint::pace(Time now, Peer& peer, Duration rtt) {
+void Recovery::pace(Time now, Peer& peer, Duration rtt) {
     SenderState& sender = peer.session->sender;
     // A burst is one run, or what the rate sends within the timer's granularity. The current round trip is used, not
     // the smoothed one: while a long queue drains, the smoothed one lags, and a sender paced by it would measure so
     // rarely that the lag persists.
     sender.pacer.set(now, sender.congestion->pacing_rate(rtt),
                      Bytes{std::uint64_t{peer.datagram_bytes} * sender.run_length.packets() * 2},
-                     config_.timer_granularity);
+                     shared_.config.timer_granularity);
 }
 
-void Endpoint::end_round(Peer& peer, std::uint64_t newest, AckSample& sample) {
+void Recovery::end_round(Peer& peer, std::uint64_t newest, AckSample& sample) {
     SenderState& sender = peer.session->sender;
     if (newest < sender.round_end) return;
     sample.round_over = true;
     sender.round_end = sender.sent.next();
 }
 
+// What an acknowledgement says about turns. Control packets overtake each other: an older one says nothing.
+void Recovery::take_turn(Time now, Peer& peer, const wire::Ack& ack, std::uint64_t number) {
+    SenderState& sender = peer.session->sender;
+    if (!sender.congestion->takes_turns() || number < sender.turn_number) return;
+    sender.turn_number = number;
+    if (!ack.turn) {
+        if (sender.turn) end_turns(peer);
+        return;
+    }
+    const Bytes before = sender.turn.value_or(Bytes{0});
+    sender.turn = Bytes{ack.credit_bytes};
+    sender.turn_until = now + turn_length(peer);
+    if (*sender.turn > before) {
+        sender.congestion->begin_turn(now, *sender.turn);
+        if (before.value == 0) pace(now, peer, peer.rtt.min());
+    } else if (sender.waits() && before.value > 0) {
+        sender.congestion->end_turn(false);
+    }
+}
+
+void Recovery::end_turns(Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    if (sender.turn && !sender.waits()) sender.congestion->end_turn(sender.has_queued());
+    sender.turn.reset();
+    sender.turn_until = time_never;
+    shared_.refresh(peer);
+}
+
+// What a receiver said about turns holds for so long: it may have stopped to give them, and the word of it got lost.
+Duration Recovery::turn_length(const Peer& peer) const { return peer.rtt.timeout(shared_.config.min_rto) * 4; }
+
 // A trimmed packet is repeated at once. It also counts as congestion: if everything is trimmed it is the only sign.
-void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count) {
+void Recovery::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count) {
     SenderState& sender = peer.session->sender;
     AckSample sample;
     sample.now = now;
@@ -265,8 +312,8 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
         if (!sender.sent.tracked(number) || sender.sent[number].lost()) continue;
         const SentPacket& p = sender.sent[number];
         // Droppable packets carry no mark; to be trimmed says what a mark says of a critical one.
-        const bool droppable =
-            outgoing_.in_use(p.message_slot, p.message_generation) && !outgoing_[p.message_slot].critical(p.block);
+        const bool droppable = shared_.outgoing.in_use(p.message_slot, p.message_generation) &&
+                               !shared_.outgoing[p.message_slot].critical(p.block);
         declare_lost(peer, number, SentPacket::Loss::trimmed);
         if (droppable) {
             sender.lost_unreported -= Bytes{p.bytes};
@@ -277,30 +324,30 @@ void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers,
     }
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});
     report(peer, sample);
-    refresh(peer);
+    shared_.refresh(peer);
 }
 
 // When this packet counts as lost since its message's first pass is over; time_never: for that reason it does not.
-Time Endpoint::settles_at(std::uint64_t number, const SentPacket& p) const {
-    if (p.message_slot == SentPacket::no_message || !outgoing_.in_use(p.message_slot, p.message_generation))
+Time Recovery::settles_at(std::uint64_t number, const SentPacket& p) const {
+    if (p.message_slot == SentPacket::no_message || !shared_.outgoing.in_use(p.message_slot, p.message_generation))
         return time_never;
-    const OutgoingMessage& m = outgoing_[p.message_slot];
+    const OutgoingMessage& m = shared_.outgoing[p.message_slot];
     return number < m.pass_end && !m.critical(p.block) ? m.settled_at : time_never;
 }
 
-void Endpoint::detect_losses(Time now, Peer& peer) {
+void Recovery::detect_losses(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     sender.loss_at = time_never;
     if (sender.newest_acked.end == 0) return;
-    const Duration overdue = peer.rtt.timeout(config_.min_rto);
-    peer.reorder_window = std::max(peer.reorder_window, std::max(config_.min_rto, peer.rtt.min() / 4));
+    const Duration overdue = peer.rtt.timeout(shared_.config.min_rto);
+    peer.reorder_window = std::max(peer.reorder_window, std::max(shared_.config.min_rto, peer.rtt.min() / 4));
     const bool passes_settle = std::exchange(sender.passes_settle, false);
     for (std::uint64_t n = sender.sent.find(0); n + 1 < sender.newest_acked.end; n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
         const SenderState::Newest& newest = sender.newest_beside(p);
         if (p.lost() || n + 1 >= newest.end) continue;
         const Time settled_at = passes_settle ? settles_at(n, p) : time_never;
-        if (sender.lane_end(p, config_.paths) > n + peer.lane_tolerance)
+        if (sender.lane_end(p, shared_.config.paths) > n + peer.lane_tolerance)
             declare_lost(peer, n, SentPacket::Loss::overtaken_in_lane);
         else if (newest.sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n, SentPacket::Loss::overtaken);
@@ -313,6 +360,39 @@ void Endpoint::detect_losses(Time now, Peer& peer) {
         sender.passes_settle |= settled_at != time_never;
     }
     sender.sent.trim();
+}
+
+// Nothing was heard for a probe timeout. The first probe follows the data that it asks about, through the same queues:
+// if these are long, the data is acknowledged before it, and if not, what its answer lacks is lost. A probe that overtook
+// them would be answered while they wait, and prove nothing.
+void Recovery::probe_unanswered(Time now, Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    ++sender.timeouts;
+    liveness_.ask(peer);
+    if (sender.timeouts > unanswered_probes && liveness_.loses_by_chance(peer))
+        peer.session->owed.further_probes = further_probes;
+    if (sender.timeouts <= unanswered_probes && sender.awaiting > 0)
+        peer.session->owed.probe_of_data = std::exchange(peer.session->owed.probe, false);
+    peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
+    sender.last_progress = now;
+    // With nothing in flight the peer holds a message, or has blocks of it to be released: no sign of congestion.
+    if (sender.awaiting > 0) sender.congestion->on_timeout(sender.timeouts);
+    // A channel loses nothing: its peer is busy, and sending again would make it busier.
+    if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
+        // Where probes and answers are lost too, waiting for one to get through costs more than sending again.
+        // A peer that was not scheduled for so long before is not sent everything twice. But where acknowledgements are
+        // lost they are late by the probes' own intervals, and waiting for longer than these teaches nothing.
+        const Duration estimate = peer.rtt.timeout(shared_.config.min_rto);
+        const std::uint32_t most = liveness_.most_backoff(peer);
+        const Duration overdue = std::clamp(peer.late_answers.at(now), estimate, estimate * (1LL << most));
+        for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
+            if (!sender.sent[n].lost() && now - sender.sent[n].sent_at >= overdue)
+                declare_lost(peer, n, SentPacket::Loss::overdue);
+        judge_paths(now, peer);  // what all died on one path shows nowhere else
+        shared_.refresh(peer);
+    }
+    shared_.queue_control(peer);
+    liveness_.update(now, peer);
 }
 
 }  // namespace dlcp

@@ -1,7 +1,7 @@
 // What one session keeps about packets and messages to the peer.
 //
-// Written by transmit.cpp (what leaves) and recovery.cpp (acknowledged or lost); control.cpp and endpoint.cpp change
-// the queues and ids of messages. A value: a new session starts with a new one.
+// Written by DataWriter (what leaves) and Recovery (acknowledged or lost); Outgoing changes the queues and ids of
+// messages. A value: a new session starts with a new one.
 #pragma once
 
 #include <array>

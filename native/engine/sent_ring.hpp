@@ -36,7 +36,7 @@ struct SentPacket {
     std::uint32_t message_slot = no_message;
     std::uint32_t message_generation = 0;
     std::uint32_t block = 0;  // of control: the size that this packet tests; 0: it is no test
-    // As windows count it (transmit.cpp), or its pieces; 0 for control: it does not count as in flight.
+    // As windows count it (data_writer.cpp), or its pieces; 0 for control: it does not count as in flight.
     std::uint16_t bytes = 0;
     std::uint16_t path = 0;
     std::uint8_t traffic_class = 0;  // of the queue it travels in

@@ -55,13 +55,14 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     """`dlcp sim compare`."""
-    from dlcp_sim.toml import scenario_from, with_setting
+    from dlcp_sim.scenario import Scenario
+    from dlcp_sim.toml import with_setting
 
     tables = _tables(options)
     kinds = list(dict.fromkeys(options.transport))
     each = {kind: with_setting(tables, "transport.kind", kind) for kind in kinds}
     for changed in each.values():  # all of them are sound before the first one runs
-        scenario_from(changed, options.file.parent)
+        Scenario.from_dict(changed, options.file.parent)
     results, stopped = [], False
     for place, (kind, changed) in enumerate(each.items()):
         result, stopped = _simulated(changed, options, prefix=f"{kind}: ")
@@ -129,9 +130,9 @@ def _simulated(
 ) -> tuple[Result, bool]:
     """The result of a scenario, and whether Ctrl-C ended it early."""
     from dlcp_sim.run import Interrupted
-    from dlcp_sim.toml import scenario_from
+    from dlcp_sim.scenario import Scenario
 
-    scenario = scenario_from(tables, options.file.parent)
+    scenario = Scenario.from_dict(tables, options.file.parent)
     if options.output is not None:  # before a run that would be lost without it
         with _naming(f"--output {options.output}"):
             options.output.mkdir(parents=True, exist_ok=True)

@@ -8,13 +8,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp import __version__
 from dlcp.errors import ArgumentError, DlcpError
-
-if TYPE_CHECKING:
-    from dlcp_sim.sweeps import Point, SweepOutcome
+from dlcp_sim.points import Point, SweepOutcome
 
 LOCAL = "local"
 AHEAD = 2
@@ -38,8 +36,6 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
         raise ArgumentError(
             f"ray is not installed ({error}); pip install '.[ray]' in a checkout of dlcp"
         ) from None
-    from dlcp_sim.sweeps import SweepOutcome
-
     if ray.is_initialized():
         raise ArgumentError(
             "this process is connected to a Ray cluster already; disconnect it: ray.shutdown()"

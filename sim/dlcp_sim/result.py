@@ -20,6 +20,7 @@ import numpy as np
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S, aligned, duration, grouped, rate
 from dlcp_sim.hosts import host_lines
+from dlcp_sim.training_times import report_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -345,10 +346,8 @@ class Result:
             yield ""
             yield from aligned(rows)
         if metadata.get("iteration_s"):
-            from dlcp_sim.workloads import training_report
-
             for job in range(len(metadata["jobs"])):
-                report = training_report(self, job)
+                report = report_in(metadata, self.arrays, job)
                 if len(report.iteration_s):
                     yield report.summary()
         yield ""

@@ -29,7 +29,7 @@ from dlcp_sim.result import Result
 from dlcp_sim.toml import tables_of
 
 if TYPE_CHECKING:
-    from dlcp_sim.scenario import Scenario
+    from dlcp_sim.scenario_fields import ScenarioFields
     from dlcp_sim.transports.base import Transport
     from dlcp_sim.workloads.load import Load
 
@@ -75,7 +75,7 @@ def _interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) -> Result:
+def run(scenario: ScenarioFields, progress: Progress | Literal[True] | None = None) -> Result:
     """Simulates a scenario; `Scenario.run` says how."""
     begin = time.perf_counter()
     line = Line() if progress is True else None
@@ -106,7 +106,7 @@ def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) ->
     return result
 
 
-def _built(scenario: Scenario, load: Load) -> tuple[_core.Simulation, _core.Fabric]:
+def _built(scenario: ScenarioFields, load: Load) -> tuple[_core.Simulation, _core.Fabric]:
     """The native simulation, and a native fabric for looking things up."""
     transport, fabric = scenario.transport, scenario.fabric.build()
     try:
@@ -135,7 +135,7 @@ def _built(scenario: Scenario, load: Load) -> tuple[_core.Simulation, _core.Fabr
 
 
 def _driven(
-    scenario: Scenario,
+    scenario: ScenarioFields,
     simulation: _core.Simulation,
     fabric: _core.Fabric,
     load: Load,
@@ -176,7 +176,7 @@ class _Stall:
     first time. Looks count from when all flows by the clock have started and the last fault has come.
     """
 
-    def __init__(self, scenario: Scenario, load: Load) -> None:
+    def __init__(self, scenario: ScenarioFields, load: Load) -> None:
         times_s = [
             0.0,
             *(time_s for f in scenario.faults for time_s in (f.at_s, f.until_s) if time_s is not None),
@@ -204,7 +204,7 @@ class _Watch:
     Headers and acknowledgements count as well, so the share is some percent too high.
     """
 
-    def __init__(self, scenario: Scenario, load: Load, fabric: _core.Fabric) -> None:
+    def __init__(self, scenario: ScenarioFields, load: Load, fabric: _core.Fabric) -> None:
         self._until_s = scenario.until_s
         self._flows = len(load.flows)
         self._bytes = float(load.flows["bytes"].sum())
@@ -237,7 +237,7 @@ def _as_argument_error(error: ValueError) -> ArgumentError:
 
 
 def _collected(
-    scenario: Scenario, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, ended: str
+    scenario: ScenarioFields, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, ended: str
 ) -> Result:
     """The result, less what only the end of the run knows."""
     arrays: dict[str, Any] = {}
@@ -283,7 +283,7 @@ def _collected(
         "connections": scenario.transport.connections(load),
         "tuned": _tuned(scenario.transport),
         "beside_shipped": {name: list(both) for name, both in beside_shipped(scenario.transport).items()},
-        "notes": list(load.notes(scenario.transport)),
+        "notes": list(scenario.transport.notes(load)),
         "transport_counters": simulation.transport_counters(),
         "iteration_s": iteration_s,
         "hosts": fabric.hosts,
@@ -310,7 +310,7 @@ def _collectives(simulation: _core.Simulation, count: int) -> dict[str, Any]:
     }
 
 
-def _title(scenario: Scenario, tables: Mapping[str, Any]) -> str:
+def _title(scenario: ScenarioFields, tables: Mapping[str, Any]) -> str:
     """A scenario in a line."""
     kinds = [tables[part]["kind"] for part in ("workload", "fabric", "transport")]
     name = f"{scenario.name}: " if scenario.name else ""

@@ -19,46 +19,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp.errors import ArgumentError
+from dlcp_sim.points import Point, SweepOutcome
 from dlcp_sim.result import Result
+from dlcp_sim.scenario import Scenario
 from dlcp_sim.store import Store, key_of
-from dlcp_sim.toml import scenario_from, with_setting
+from dlcp_sim.toml import read_value, with_setting
 from dlcp_sim.workloads import Together, Workload
-
-if TYPE_CHECKING:
-    from dlcp_sim.scenario import Scenario
 
 MAX_POINTS = 1_000_000
 MAX_JOBS = 1024
-
-
-@dataclass(frozen=True)
-class Point:
-    """One run of a sweep."""
-
-    varied: Mapping[str, Any]
-    """Setting → value, as `--set` says it: "transport.window_packets" → 30."""
-    tables: Mapping[str, Any]
-    """The whole scenario."""
-    key: str
-    modules: tuple[str, ...] = ()
-    """What has to be imported to know its workload, besides dlcp_sim."""
-
-    def __str__(self) -> str:
-        """Its settings in a line."""
-        return ", ".join(f"{name}={value}" for name, value in self.varied.items()) or "the scenario"
-
-
-@dataclass(frozen=True)
-class SweepOutcome:
-    """What became of a point: its result as a block, or what went wrong."""
-
-    point: Point
-    result: bytes | None
-    error: str
-    seconds: float
 
 
 @dataclass
@@ -105,7 +77,7 @@ def points_of(
         for name, value in varied.items():
             changed = with_setting(changed, name, value)
         try:
-            made = scenario_from(changed, folder)
+            made = Scenario.from_dict(changed, folder)
             complete, modules = made.as_dict(), modules_of(made.workload)
         except ArgumentError as error:
             where = ", ".join(f"{name}={value}" for name, value in varied.items())
@@ -299,8 +271,6 @@ def read_vary(text: str) -> tuple[str, list[Any]]:
 
     `seed=1..20`, `x=0..100..25` (first, last, step), `transport.kind=ndp,dctcp`, `transport.min_rto_s=1e-3,1e-2`.
     """
-    from dlcp_sim.toml import read_value
-
     name, separator, words = text.partition("=")
     if not separator or not name.strip() or not words.strip():
         raise ArgumentError(

@@ -23,7 +23,7 @@ from dlcp_sim.annotations import as_whole, check, hints_of
 from dlcp_sim.fabrics import Dumbbell, Fabric, FatTree, GraphFile, LeafSpine, Star, ThreeTier, TwoSites
 from dlcp_sim.fabrics.graphs import graph_from_table
 from dlcp_sim.plain import plain
-from dlcp_sim.scenario import Sample, Scenario, Trace, refuse
+from dlcp_sim.scenario_fields import Sample, ScenarioFields, Trace, refuse
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
 
@@ -42,14 +42,17 @@ FABRICS: dict[str, Callable[..., Fabric]] = {
 SWITCHES: dict[str, Any] = {"unbounded": switches.unbounded, **switches.BY_NAME}
 FAULTS: dict[str, Callable[..., faults.Fault]] = {**faults.KINDS, "switch_down": faults.SwitchDown}
 
-_KEYS = tuple(field.name for field in dataclasses.fields(Scenario))
+_KEYS = tuple(field.name for field in dataclasses.fields(ScenarioFields))
 
 
 # --- tables to scenario ---------------------------------------------------------------------------------------
 
 
-def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
-    """The scenario that tables describe; files that they name are looked for in `folder`. Raises ArgumentError."""
+def values_from(tables: Tables, folder: Path | None = None) -> dict[str, Any]:
+    """The fields of the scenario that tables describe; files that they name are looked for in `folder`.
+
+    Raises ArgumentError.
+    """
     _check_keys("the scenario", tables, _KEYS)
     for key in ("fabric", "transport", "workload"):
         if key not in tables:
@@ -77,7 +80,7 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
     for key, kind in (("sample", Sample), ("trace", Trace)):
         if key in tables:
             values[key] = _called(kind, _table(key, tables[key]), key, folder)
-    return Scenario(**values)
+    return values
 
 
 def _fabric_from(table: Tables, folder: Path | None) -> Fabric:
@@ -223,7 +226,7 @@ def _check_keys(where: str, table: Tables, known: Iterable[str]) -> None:
 # --- scenario to tables ---------------------------------------------------------------------------------------
 
 
-def tables_of(scenario: Scenario) -> dict[str, Any]:
+def tables_of(scenario: ScenarioFields) -> dict[str, Any]:
     """A scenario as tables that hold every setting, in plain data: text, numbers, true and false, lists, tables."""
     tables: dict[str, Any] = {"name": scenario.name} if scenario.name else {}
     tables |= {

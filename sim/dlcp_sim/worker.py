@@ -22,7 +22,7 @@ def simulate(tables: Mapping[str, Any], modules: Sequence[str] = (), parent: int
 
     Ends this process when `parent` is not its parent any more; None: whoever is now.
     """
-    from dlcp_sim.toml import scenario_from
+    from dlcp_sim.scenario import Scenario
 
     for module in modules:
         importlib.import_module(module)
@@ -33,7 +33,7 @@ def simulate(tables: Mapping[str, Any], modules: Sequence[str] = (), parent: int
         if os.getppid() != parent:
             sys.exit("the sweep that asked for this is gone")
 
-    return scenario_from(tables).run(look).to_bytes()
+    return Scenario.from_dict(tables).run(look).to_bytes()
 
 
 def explained(error: BaseException) -> str:

@@ -241,7 +241,7 @@ def test_a_root_need_not_wait_for_who_comes_later(tmp_path: Path) -> None:
     ranks = [[broadcast, send(2, 1, 4096, 1)], [receive(2, 0), replace(broadcast, after=(2,))]]
     load, simulation = build(tmp_path, ranks)
     assert simulation.run()
-    assert "no comm_root of a broadcast" in next(load.notes(Dlcp()))
+    assert "no comm_root of a broadcast" in next(Dlcp().notes(load))
 
 
 def test_json_that_is_no_trace_is_refused_by_file_and_rank(tmp_path: Path) -> None:

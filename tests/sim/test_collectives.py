@@ -471,4 +471,4 @@ def test_auto_is_what_the_library_takes() -> None:
     ):
         load = workloads.collective(bytes=nbytes, group_size=group_size).build(fabric, 1)
         assert load.labels == [f"all_reduce {expected}"]
-        assert f"runs by {expected}, " in " ".join(load.notes(Dlcp()))
+        assert f"runs by {expected}, " in " ".join(Dlcp().notes(load))

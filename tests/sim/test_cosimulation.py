@@ -11,7 +11,7 @@ from dlcp.transport.schedule import build
 from dlcp.transport.schedule.operations import Chunk, Combine, Receive, Send, Space
 from dlcp_sim.cosimulation import CosimulationError, SimulatedGroup
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.transports.dlcp import part_bytes
+from dlcp_sim.workloads.executor import part_bytes
 
 STAR = ds.Star(4, rate_bps=10e9, delay_s=1e-6)
 

@@ -12,8 +12,7 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import ALGORITHMS, Receive, Send, build
 from dlcp_sim import _core
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.transports.dlcp import add_collective, compiled, memory_bytes, part_bytes
-from dlcp_sim.workloads.load import Collective
+from dlcp_sim.workloads.executor import Collective, add_collective, compiled, memory_bytes, part_bytes
 
 FABRIC = ds.FatTree(4, rate_bps=100e9, delay_s=1e-6)
 

@@ -23,7 +23,8 @@ pytest.importorskip("dlcp_sim._core", reason="the extension module is not built"
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
 from dlcp_sim import sweeps
-from dlcp_sim.sweeps import Point, SweepOutcome, points_of, read_vary, run_in_processes
+from dlcp_sim.points import Point, SweepOutcome
+from dlcp_sim.sweeps import points_of, read_vary, run_in_processes
 
 SCENARIO = ds.Scenario(fabric=ds.Star(4), transport=ds.Ndp(), workload=ds.permutation(bytes=50_000))
 LONG = {"workload.bytes": [50_000_000_000]}

@@ -81,7 +81,7 @@ limit = 1000
 
 
 def read(text: str, folder: Path | None = None) -> ds.Scenario:
-    return toml.scenario_from(tomllib.loads(text), folder)
+    return ds.Scenario.from_dict(tomllib.loads(text), folder)
 
 
 def test_a_file_says_all_that_python_says() -> None:
@@ -260,14 +260,14 @@ MINIMAL: dict[str, Any] = {
 )
 def test_what_a_file_may_not_say(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        toml.scenario_from(MINIMAL | changes)
+        ds.Scenario.from_dict(MINIMAL | changes)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", ["fabric", "transport", "workload"])
 def test_what_a_file_must_say(missing: str) -> None:
     with pytest.raises(ArgumentError, match=rf"has no \[{missing}\]"):
-        toml.scenario_from({name: table for name, table in MINIMAL.items() if name != missing})
+        ds.Scenario.from_dict({name: table for name, table in MINIMAL.items() if name != missing})
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 def test_whole_numbers_may_be_written_as_floats_that_are_whole() -> None:
-    scenario = toml.scenario_from({**MINIMAL, "workload": {"kind": "permutation", "bytes": 2e6}})
-    assert scenario == toml.scenario_from(
+    scenario = ds.Scenario.from_dict({**MINIMAL, "workload": {"kind": "permutation", "bytes": 2e6}})
+    assert scenario == ds.Scenario.from_dict(
         {**MINIMAL, "workload": {"kind": "permutation", "bytes": 2_000_000}}
     )
     tables = ds.Scenario(

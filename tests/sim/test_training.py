@@ -12,11 +12,11 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, Order
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.training_times import TrainingReport, report_of
 from dlcp_sim.workloads.collectives import CoarseRing
-from dlcp_sim.workloads.exchange import fuse
 from dlcp_sim.workloads.load import Load
 from dlcp_sim.workloads.models import Layer, Model, Speed
-from dlcp_sim.workloads.training import TrainingJob, TrainingReport, report_of
+from dlcp_sim.workloads.training import TrainingJob, fuse
 
 FAST = ThreeTier(hosts_per_edge=10, rate_bps=100e9, delay_s=1e-6)
 SLOW = ThreeTier(hosts_per_edge=10, rate_bps=1e9, delay_s=1e-6)

@@ -22,7 +22,8 @@ from torch.distributed.flight_recorder import fr_trace
 
 from dlcp.errors import CollectiveError
 from dlcp.transport.communicator import Communicator, DataType, Span
-from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
+from dlcp.transport.flight_recorder import FlightRecorder
+from dlcp.transport.recorder_entry import Entry, RecordedGroup
 from tests.support.ranks import World
 
 Ranks = list[tuple[FlightRecorder, RecordedGroup]]

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from dlcp import errors
-from dlcp.transport import Endpoint, Settings, rank_card, round_trip
+from dlcp.transport import Endpoint, Settings, job_ranks, rank_card, round_trip
 from dlcp.transport import job as job_module
 from dlcp.transport import meeting as meeting_module
 from dlcp.transport.communicator import Communicator
@@ -315,7 +315,7 @@ def test_all_ranks_take_the_round_trip_that_rank_0_measured(
         job.add_cards(card(rank, where=f"m/{rank}") for rank in range(3))
         network = job.network_of(range(3))
         assert network is not None
-        assert network.hop_ns == 125e6 + job_module._ACTING_NS
+        assert network.hop_ns == 125e6 + job_ranks._ACTING_NS
     # 64 KB wait for one hop in place of four.
     assert choose("all_reduce", 3, 65536, network=lambda: network) == "one_shot"
     alone = start(2)[1].network_of([0, 1])

@@ -18,9 +18,9 @@ from dlcp.errors import (
     StoreTimeoutError,
     WaitTimeoutError,
 )
+from dlcp.transport.adder_table import ADDERS
 from dlcp.transport.aggregation import reducer as module
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
-from dlcp.transport.schedule.adders import ADDERS
 from dlcp.transport.settings import Settings
 from dlcp.transport.work import Work
 from tests.support.aggregation_relay import Relay
@@ -112,8 +112,8 @@ def test_an_abort_reaches_a_sum_whose_thread_waits_for_the_store(monkeypatch: py
             released.wait(PATIENCE_S)
             raise StoreTimeoutError("nobody came")
 
-        for job in at.world.jobs:
-            monkeypatch.setattr(job, "open_communicator", opening)
+        for group in at.groups:
+            monkeypatch.setattr(group.adders[0], "_opener", opening)
         works = [at.start(rank, whole_numbers()) for rank in range(RANKS)]
         assert begun.wait(PATIENCE_S)
         for group in at.groups:
@@ -132,8 +132,8 @@ def test_a_sum_whose_group_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyP
         def opening(*_: Any, **__: Any) -> Any:
             raise StoreTimeoutError("nobody came")
 
-        for job in at.world.jobs:
-            monkeypatch.setattr(job, "open_communicator", opening)
+        for group in at.groups:
+            monkeypatch.setattr(group.adders[0], "_opener", opening)
         works = [at.start(rank, whole_numbers()) for rank in range(RANKS)]
         assert any(isinstance(error_of(work), StoreTimeoutError) for work in works)
 

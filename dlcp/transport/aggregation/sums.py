@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,16 +21,17 @@ from dlcp import errors
 from dlcp.transport.aggregation.address import SwitchAddress
 from dlcp.transport.aggregation.reducer import SwitchReducer
 from dlcp.transport.call_options import CallOptions, CollectiveKeywords
+from dlcp.transport.communicator import Communicator
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
 from dlcp.transport.plan import Memory, Recorded, check_aligned
 from dlcp.transport.schedule.adders import Addition
 from dlcp.transport.span import Span
+from dlcp.transport.store import Store
 from dlcp.transport.transfer import Dispatcher
 from dlcp.transport.work import Work, WorkGroup
 
-if TYPE_CHECKING:
-    from dlcp.transport.communicator import Communicator
-    from dlcp.transport.store import Store
+Opener = Callable[[str, tuple[int, ...], Store, float], Communicator]
+"""Opens a communicator that nobody adds for: a name, members, a store, the timeout in seconds."""
 
 # How long close() waits for sums under way.
 _JOIN_S = 5.0
@@ -84,8 +85,9 @@ class _Sum:
 class SwitchSums:
     """One rank's sums by a switch; an Adder (schedule/adders.py). Made by `open_switch_sums`."""
 
-    def __init__(self, beside: Communicator, address: SwitchAddress, store: Store) -> None:
+    def __init__(self, beside: Communicator, address: SwitchAddress, store: Store, opener: Opener) -> None:
         self._beside = beside
+        self._opener = opener
         self._address = address
         self._store = store
         self._control: Communicator | None = None
@@ -208,9 +210,7 @@ class SwitchSums:
         beside = self._beside
         if self._control is None:
             name, timeout_s = f"{beside.name}.switch", beside.timeout_s
-            self._control = beside.job.open_communicator(
-                name, beside.members, self._store, timeout_s, adders=False
-            )
+            self._control = self._opener(name, beside.members, self._store, timeout_s)
             if beside.failed is not None:
                 self._control.abort("the communicator has failed")
         how: CollectiveKeywords = {"timeout_s": options.timeout_s, "traffic_class": options.traffic_class}
@@ -234,7 +234,7 @@ def _exception(_: Work, result: Any) -> errors.CollectiveError:
     return cast("errors.CollectiveError", result.exception)
 
 
-def open_switch_sums(communicator: Communicator, store: Store) -> SwitchSums | None:
+def open_switch_sums(communicator: Communicator, store: Store, opener: Opener) -> SwitchSums | None:
     """The switch's sums of the first group of all of the job's ranks, in their order, for which the switch has a place.
 
     None: of another group. Raises SettingsError; AddressError: the UDP port is not free.
@@ -244,6 +244,6 @@ def open_switch_sums(communicator: Communicator, store: Store) -> SwitchSums | N
     is_whole = communicator.members == tuple(range(job.size))
     if not is_whole or job.metrics.aggregation is not None or not address.serves(job.size):
         return None
-    sums = SwitchSums(communicator, address, store)
+    sums = SwitchSums(communicator, address, store, opener)
     job.metrics.aggregation = sums._reducer.account
     return sums

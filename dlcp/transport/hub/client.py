@@ -20,7 +20,7 @@ from dlcp.transport.hub.plan import HubShape
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
 
 if TYPE_CHECKING:
-    from dlcp.transport.job import Job
+    from dlcp.transport.job_ranks import JobRanks
 
 CORES_MAX = 256
 """Of one hub: its cores' ranks in a job follow one another, and leave room for so many."""
@@ -75,7 +75,7 @@ class _Joined:
 class HubClient:
     """The connections of one rank. Made by Job; any thread may use it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobRanks) -> None:
         self._job = job
         self._lock = threading.Lock()
         self._joined: dict[str, _Joined] = {}
@@ -156,7 +156,7 @@ class HubClient:
                 f"hub is {place}, and nothing admits this job there; set hub_key_file (DLCP_HUB_KEY_FILE) on all ranks"
                 " to a file with the key that the hub has under the job's name (dlcp hub --keys)"
             )
-        hubs = job.all_hubs()
+        hubs = self._all_hubs()
         request: dict[str, Any] = {
             "do": "join",
             "rank": job.rank,
@@ -185,6 +185,11 @@ class HubClient:
             ) from error
         self._joined[place] = joined = _Joined(place, control, cores, int(answer["memory_bytes"]))
         return joined
+
+    def _all_hubs(self) -> list[str]:
+        """The hubs of all ranks, as host:port, in the order of the ranks that name them. Blocks as card_of."""
+        named = [self._job.card_of(rank).hub for rank in range(self._job.size)]
+        return list(dict.fromkeys(place for hub in named if hub for place in places_of(hub)))
 
     def _connect(self, place: str, key: bytes) -> HubControl:
         host, _, port = place.rpartition(":")

@@ -22,7 +22,7 @@ from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
 from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.buffer import Buffer
-from dlcp.transport.hub.client import Opened
+from dlcp.transport.hub.client import HubClient, Opened
 from dlcp.transport.hub.coded import CodedTerms, KeptAtHub
 from dlcp.transport.hub.plan import HubPlan, HubPlanner, core_bytes_max, residual_loads, weight_loads
 from dlcp.transport.hub.rule import OptimizerRule
@@ -35,7 +35,6 @@ from dlcp.transport.store import Store, wait_for
 from dlcp.transport.work import Work
 
 if TYPE_CHECKING:
-    from dlcp.transport.communicator import Communicator
     from dlcp.transport.plan import Memory
     from dlcp.transport.schedule.adders import Addition
 
@@ -60,7 +59,9 @@ class _Held(NamedTuple):
 class HubGroup(Membership):
     """One rank's end. Made by `open_hub_group`; any thread may use it."""
 
-    def __init__(self, beside: Communicator, opened: Opened, store: Store, hubs: tuple[str, ...]) -> None:
+    def __init__(
+        self, beside: Membership, opened: Opened, store: Store, hubs: tuple[str, ...], client: HubClient
+    ) -> None:
         job, workers = beside.job, beside.members
         members = (*workers, *(core.rank for core in opened.cores))
         name = f"{beside.name}.hub"
@@ -90,6 +91,7 @@ class HubGroup(Membership):
         self._weights = 0
         self._beside = beside
         self._hubs = hubs
+        self._client = client
         rack = opened.shape.racks[rank]
         first = len(workers)
         self._listeners = [first + core for core in opened.listeners[rack]]
@@ -454,10 +456,10 @@ class HubGroup(Membership):
             return
         arguments = (self.number, self._hubs)
         if not tell:
-            self.job.hub_client.close_group(*arguments)
+            self._client.close_group(*arguments)
         else:
             # An abort does not wait, also not for a hub that hangs.
-            threading.Thread(target=self.job.hub_client.close_group, args=arguments, daemon=True).start()
+            threading.Thread(target=self._client.close_group, args=arguments, daemon=True).start()
 
     def _explain(self, work: Work, result: _native.CollectiveResult) -> errors.CollectiveError:
         error = super()._explain(work, result)
@@ -486,8 +488,8 @@ def _in_keys(name: str, parts: Sequence[Span], sizes: Sequence[int]) -> list[Spa
     return [Span(begin, nbytes) for begin, nbytes in zip(begins, sizes, strict=False)]
 
 
-def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubGroup:
-    """The group with hubs of a communicator's ranks. All of them call it.
+def open_hub_group(beside: Membership, store: Store, timeout_s: float, client: HubClient) -> HubGroup:
+    """The group with hubs of a communicator's ranks. All of them call it. `client`: of the job.
 
     Blocks for the other ranks' cards and, on the first member, for the hubs. Raises, on all ranks, HubError: a hub
     cannot be reached or refuses; StoreTimeoutError. SettingsError, on the first member: nothing admits the job.
@@ -500,10 +502,10 @@ def open_hub_group(beside: Communicator, store: Store, timeout_s: float) -> HubG
     else:
         try:
             number = job.draw_number(len(workers))
-            opened = job.hub_client.open(workers, number, beside.name, hubs)
+            opened = client.open(workers, number, beside.name, hubs)
         except errors.DlcpError as error:
             store.set("hub", json.dumps({"refusal": str(error)}))
             raise
         store.set("hub", opened.to_json())
     job.add_cards(opened.cores)
-    return HubGroup(beside, opened, store, hubs)
+    return HubGroup(beside, opened, store, hubs, client)

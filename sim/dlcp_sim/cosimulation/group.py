@@ -22,7 +22,7 @@ from dlcp.errors import ArgumentError, DlcpError
 from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.transports.dlcp import compiled, part_bytes
+from dlcp_sim.workloads.executor import compiled, part_bytes
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy

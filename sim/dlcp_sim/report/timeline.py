@@ -16,7 +16,7 @@ from dlcp_sim.report.pictures import PictureError, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dlcp_sim.workloads.training import TrainingReport
+    from dlcp_sim.training_times import TrainingReport
 
 FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
 

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
@@ -160,6 +162,23 @@ class Transport:
     def connections(self, load: Load) -> str:
         """Whether flows of the same two hosts go on with one window, in a word or two: for comparisons."""
         return "new"
+
+    def notes(self, load: Load) -> Iterator[str]:
+        """Sentences on what has no effect in a load, or not over this transport."""
+        yield from load.notes
+        asked = {
+            name: np.concatenate([load.flows[name], [getattr(one, name) for one in load.collectives]])
+            for name in ("loss_ratio", "critical_ratio", "traffic_class")
+        }
+        bounded = asked["loss_ratio"] > 0
+        if bounded.any() and not self.may_lose:
+            yield f"{self.name} delivers all bytes: loss_ratio has no effect"
+        elif (bounded & (asked["critical_ratio"] >= 1)).any() and not (
+            bounded & (asked["critical_ratio"] < 1)
+        ).any():
+            yield "loss_ratio has no effect while critical_ratio is 1: every block is critical, so none may be lost"
+        if not self.serves_classes and len(np.unique(asked["traffic_class"])) > 1:
+            yield f"receivers of {self.name} pull flows of all traffic classes in turn"
 
     def parameters(self) -> dict[str, float]:
         """The settings by the native transport's names and in its units."""

@@ -11,6 +11,7 @@ Each is a frozen dataclass that builds a `Load`; its `kind` is its name in a sce
 
 from __future__ import annotations
 
+from dlcp_sim.training_times import TrainingReport
 from dlcp_sim.workloads.chakra import ChakraTrace
 from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import (
@@ -25,7 +26,7 @@ from dlcp_sim.workloads.flows import (
     together,
 )
 from dlcp_sim.workloads.load import Load, Workload
-from dlcp_sim.workloads.training import TrainingJob, TrainingReport, training_report
+from dlcp_sim.workloads.training import TrainingJob, training_report
 
 permutation = Permutation
 incast = Incast

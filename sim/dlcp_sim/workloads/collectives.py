@@ -26,15 +26,14 @@ from dlcp.transport.schedule import PLACED, ROOTED, Hosts
 from dlcp.transport.schedule.choose import choose
 from dlcp.transport.schedule.estimate import Network
 from dlcp.units import PS_PER_S
+from dlcp_sim.workloads.executor import Collective, SwitchJob
 from dlcp_sim.workloads.graphs import Template, coarse_ring, template
 from dlcp_sim.workloads.load import (
     NONE,
     Array,
-    Collective,
     Kind,
     Load,
     Rows,
-    SwitchJob,
     Workload,
     host_numbers,
     picoseconds,

@@ -8,7 +8,7 @@ load goes into a simulation that has nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import Hosts
 from dlcp.units import PS_PER_S
 from dlcp_sim.plain import table_of
+from dlcp_sim.training_times import iteration_times_s
+from dlcp_sim.workloads.executor import Collective, add_collective
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
-    from dlcp_sim.transports import Transport
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -115,46 +115,12 @@ def _check_range(name: str, value: Array, kind: np.dtype[Any]) -> None:
         raise ArgumentError(f"{name} is {wrong}; accepted: {info.min} to {info.max}")
 
 
-@dataclass(frozen=True)
-class SwitchJob:
-    """What switches and ranks are told of a sum that switches add: the library's words for it (p4/aggregation.md)."""
-
-    slots: int
-    """Of the job, at each switch that adds."""
-    lanes: int
-    """Words of 32 bits in a packet."""
-    bits: int
-    """Of a value."""
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective that the transport runs itself: what is the same on all ranks."""
-
-    collective: str
-    algorithm: str
-    hosts: tuple[int, ...]
-    """Rank i is on host hosts[i]."""
-    bytes: int
-    """Of the whole tensor."""
-    traffic_class: int = 0
-    loss_ratio: float = 0.0
-    critical_ratio: float = 1.0
-    patience_s: float | None = None
-    root: int = 0
-    placement: Hosts | None = None
-    """Per rank the number of its group, for algorithms that ask which ranks share a host."""
-    racks: Hosts | None = None
-    """Over a hub: per worker the number of its rack; the hosts after the workers' are cores, as many for each rack."""
-    by_switches: SwitchJob | None = None
-    """Switches add; `algorithm` is without effect then."""
-
-
 class Load:
     """All that a simulation is to carry."""
 
     def __init__(self) -> None:
-        self._notes: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        """Sentences for the summary, in order."""
         self.flows = Table(
             source=("u4", None),
             destination=("u4", None),
@@ -241,24 +207,7 @@ class Load:
 
     def note(self, sentence: str) -> None:
         """Adds a sentence about this load to the summary, once."""
-        self._notes[sentence] = None
-
-    def notes(self, transport: Transport) -> Iterator[str]:
-        """Sentences on what has no effect in this load, or not over that transport."""
-        yield from self._notes
-        asked = {
-            name: np.concatenate([self.flows[name], [getattr(one, name) for one in self.collectives]])
-            for name in ("loss_ratio", "critical_ratio", "traffic_class")
-        }
-        bounded = asked["loss_ratio"] > 0
-        if bounded.any() and not transport.may_lose:
-            yield f"{transport.name} delivers all bytes: loss_ratio has no effect"
-        elif (bounded & (asked["critical_ratio"] >= 1)).any() and not (
-            bounded & (asked["critical_ratio"] < 1)
-        ).any():
-            yield "loss_ratio has no effect while critical_ratio is 1: every block is critical, so none may be lost"
-        if not transport.serves_classes and len(np.unique(asked["traffic_class"])) > 1:
-            yield f"receivers of {transport.name} pull flows of all traffic classes in turn"
+        self.notes[sentence] = None
 
     def iteration_s(self, finished_ps: Array) -> list[float]:
         """Seconds per iteration of the first job, on average over workers; empty: none, or none over."""
@@ -275,8 +224,6 @@ class Load:
         ):
             simulation.add_channel(int(credit_bytes), together=bool(together))
         if self.collectives:
-            from dlcp_sim.transports.dlcp import add_collective
-
             for place, one in enumerate(self.collectives):  # by which tasks know them
                 index = add_collective(simulation, one)
                 assert index == place, "the simulation had collectives before"
@@ -284,18 +231,6 @@ class Load:
             simulation.add_tasks(**self.tasks.columns())
         if len(self.edges):
             simulation.add_edges(**self.edges.columns())
-
-
-def iteration_times_s(backward: Array, finished_ps: Array) -> list[float]:
-    """From the end of one backward pass to the end of the next, on average over workers.
-
-    `backward`: tasks by pass, worker, layer. Nothing of a pass is in flight when the next one ends its backward, so
-    each of these holds one whole round of communication, overlapped on both sides.
-    """
-    ends = np.asarray(finished_ps, np.int64)[backward[:, :, 0]]
-    if (ends < 0).any():
-        ends = ends[: int(np.argmax((ends < 0).any(axis=1)))]
-    return [float(step) / PS_PER_S for step in np.diff(ends, axis=0).mean(axis=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Training jobs: what each worker computes, layer by layer, and when its gradients travel.
+"""Training jobs: what each worker computes, layer by layer, and when and how its gradients travel.
 
 A pass is forward through the layers and backward again. When backward has made a unit of gradients (a layer, or
 several fused), its communication may start: a collective of all workers, or push and pull at a hub. A layer's next
@@ -7,7 +7,7 @@ of dlcp.transport.layer_order, whose slices, classes and credits are used as the
 
 There is one more pass than there are iterations: an iteration is measured from the end of one backward to the end of
 the next, so each holds one whole round of communication with what it overlaps on both sides, and none is special.
-Adding, updating weights and reading input cost no time. How gradients travel is exchange.py's.
+Adding, updating weights and reading input cost no time.
 """
 
 from __future__ import annotations
@@ -17,25 +17,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlcp.errors import ArgumentError
 from dlcp.transport.layer_order import ORDERS
-from dlcp.transport.layer_order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES
+from dlcp.transport.layer_order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES, ByteScheduler
+from dlcp.transport.layer_order.p3 import P3
+from dlcp.transport.layer_order.slices import Slice
+from dlcp.transport.schedule import PLACED
 from dlcp.units import PS_PER_S
+from dlcp_sim.training_times import TrainingReport, report_in
 from dlcp_sim.workloads import models
-from dlcp_sim.workloads.collectives import CoarseRing, in_groups
-from dlcp_sim.workloads.exchange import GradientExchange, fuse
-from dlcp_sim.workloads.load import Array, Load, Rows, Workload, host_numbers, iteration_times_s, picoseconds
+from dlcp_sim.workloads.collectives import (
+    CoarseRing,
+    Delivery,
+    Turns,
+    balanced,
+    hand_over,
+    hub,
+    in_groups,
+    lay,
+    split,
+)
+from dlcp_sim.workloads.executor import Collective
+from dlcp_sim.workloads.graphs import template
+from dlcp_sim.workloads.load import Array, Load, Rows, Workload, host_numbers, picoseconds
 
 if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
     from dlcp_sim.result import Result
 
-Numbers = NDArray[np.float64]
-
 TOPOLOGIES = ("ring", "direct", "halving_doubling", "tree", "bounded", "all_gather", "hierarchical", "hub")
 OVERLAPS = ("both", "backward", "none")
+# A tensor of more elements is divided among all servers, unless it is cut anyway (MXNet: MXNET_KVSTORE_BIGARRAY_BOUND).
+BIG_ELEMENTS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,96 +219,226 @@ class TrainingJob(Workload):
         return forward, backward
 
 
-# --- reports -------------------------------------------------------------------------------------------------
+# --- how gradients travel ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class TrainingReport:
-    """When a job's workers computed and communicated. All times in seconds; NaN: it did not come to it."""
+class Unit:
+    """Layers whose gradients travel together: first to last, as forward counts."""
 
-    job: Mapping[str, Any]
-    layers: tuple[str, ...]
-    units: tuple[tuple[int, int], ...]
-    """Layers whose gradients travel together, first and last."""
-    forward_start_s: Numbers
-    """[passes, workers, layers]; there is one pass more than iterations."""
-    forward_end_s: Numbers
-    backward_start_s: Numbers
-    backward_end_s: Numbers
-    ready_s: Numbers
-    """[iterations, workers, units]: backward has made the gradients."""
-    communication_start_s: Numbers
-    communication_end_s: Numbers
-    iteration_s: Numbers
-    """[iterations], on average over workers: from the end of a backward pass to the end of the next."""
-    compute_s: Numbers
-    """[iterations, workers]: what of it the worker computed."""
-    exposed_s: Numbers
-    """[iterations, workers]: what of it the worker waited."""
+    first: int
+    last: int
+    bytes: int
 
-    @property
-    def samples_per_s(self) -> float:
-        """Of all workers, over all iterations."""
-        mean_s = float(np.mean(self.iteration_s))
-        return float(self.job["batch"] * len(self.job["hosts"]) / mean_s)
 
-    def summary(self) -> str:
-        """The job in a line."""
-        step, wait = float(np.mean(self.iteration_s)), float(np.mean(self.exposed_s))
-        return (
-            f"{self.job['name']}: {1e3 * step:.2f} ms per iteration, {1e3 * wait:.2f} ms of it exposed communication "
-            f"({100 * wait / step:.1f} %), {self.samples_per_s:.0f} samples/s"
+def fuse(layer_bytes: Sequence[int], fusion_bytes: int) -> list[Unit]:
+    """Layers in units, in the order of forward: from the last layer on, a unit is full when it has so many bytes."""
+    units: list[Unit] = []
+    last, pending = len(layer_bytes) - 1, 0
+    for layer in reversed(range(len(layer_bytes))):
+        pending += layer_bytes[layer]
+        if pending > 0 and (pending >= fusion_bytes or layer == 0):
+            units.append(Unit(layer, last, pending))
+            last, pending = layer - 1, 0
+    if last >= 0 and units:  # front layers without parameters of their own
+        units[-1] = Unit(0, units[-1].last, units[-1].bytes)
+    return units[::-1]
+
+
+class GradientExchange:
+    """Of one job: pieces, channels, and one round after the other."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        load: Load,
+        hosts: Array,
+        servers: Array,
+        units: Sequence[Unit],
+        model: models.Model,
+    ) -> None:
+        self.job, self.load, self.hosts, self.servers, self.units = job, load, hosts, servers, units
+        together = job.topology != "hub"
+        sent = [max(1, round(unit.bytes * job.send_ratio)) for unit in units]
+        slices, self.credit_bytes, self.by_layer = self._order(sent, together)
+        if job.topology == "hub" and self.credit_bytes is None:
+            slices = self._shards(slices)
+        self.unit = np.array([piece.layer for piece in slices])
+        """Of each piece."""
+        self.bytes = np.array([piece.nbytes for piece in slices])
+        self.priority = self.unit if self.by_layer else np.zeros_like(self.unit)
+        name = job.name or model.name
+        labels = [load.label(f"{name} {self._unit_name(unit, model)}") for unit in units]
+        ratios = np.array(job.loss_ratio, float)
+        if ratios.ndim == 0:
+            ratios = np.full(len(model.layers), ratios)
+        if len(ratios) != len(model.layers) or (ratios < 0).any() or (ratios > 1).any():
+            raise ArgumentError(
+                f"loss_ratio is {job.loss_ratio!r}; accepted: 0 to 1, one or {len(model.layers)}"
+            )
+        # Units of several layers may lose what the strictest of them may.
+        strictest = np.array([ratios[unit.first : unit.last + 1].min() for unit in units])
+        self.traffic_class = np.array([piece.traffic_class for piece in slices])
+        self.loss_ratio = strictest[self.unit]
+        self.delivery = Delivery(
+            traffic_class=self.traffic_class,
+            label=np.array(labels)[self.unit],
+            loss_ratio=self.loss_ratio,
+            critical_ratio=job.critical_ratio,
+            patience_ps=-1 if job.patience_s is None else picoseconds(job.patience_s, "patience_s"),
+            everything_lossy=job.topology != "bounded" and bool((ratios > 0).any()),
         )
+        self.channels: Array | None = None
+        self.turns: Turns | None = None
+        if self.credit_bytes is not None and together:
+            self.channels = load.channels.append(
+                credit_bytes=np.full(len(hosts), self.credit_bytes), together=1
+            )
+        if job.topology == "hub":
+            self.server_of = balanced(self.bytes, len(servers))
+            if self.credit_bytes is not None:
+                self.turns = Turns.make(load, len(hosts), len(servers), self.credit_bytes, self.priority)
+
+    def _order(self, unit_bytes: Sequence[int], together: bool) -> tuple[tuple[Slice, ...], int | None, bool]:
+        """Slices by number, the credit, and whether front layers go first."""
+        job = self.job
+        if job.scheduler == "p3":
+            p3 = P3(
+                unit_bytes,
+                element_bytes=job.element_bytes,
+                slices_under_way=job.slices_under_way,
+                together=together,
+            )
+            return p3.slices, p3.credit_bytes, True
+        if job.scheduler == "byte_scheduler":
+            scheduler = ByteScheduler(
+                unit_bytes,
+                partition_bytes=job.partition_bytes,
+                credit_bytes=job.credit_bytes,
+                together=together,
+            )
+            return scheduler.slices, scheduler.credit_bytes, True
+        slices = ORDERS[job.scheduler](unit_bytes).slices
+        return slices, 0 if job.one_at_a_time else None, job.scheduler != "fifo"
+
+    def _shards(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """Large tensors divided among all servers, or into pieces that servers send back while others still come."""
+        shards: list[Slice] = []
+        for piece in slices:
+            large = piece.nbytes > BIG_ELEMENTS * self.job.element_bytes
+            count = len(self.servers) if large else 1
+            if self.job.pipeline_bytes is not None:
+                count = -(-piece.nbytes // self.job.pipeline_bytes)
+            for nbytes in split(piece.nbytes, count):
+                shards.append(piece._replace(number=len(shards), nbytes=int(nbytes)))
+        return tuple(shards)
+
+    def _unit_name(self, unit: Unit, model: models.Model) -> str:
+        first, last = model.layers[unit.first].name, model.layers[unit.last].name
+        return first if first == last else f"{first}…{last}"
+
+    def round(self, backward: Rows, forward: Rows) -> tuple[Rows, Rows]:
+        """One step's gradients, from a backward pass to the next forward, both by worker and layer.
+
+        Per piece and worker the task at whose start it leaves, per unit and worker the task at whose end it is there.
+        """
+        job, load = self.job, self.load
+        first = np.array([unit.first for unit in self.units])
+        ready = backward[:, first if job.overlap != "none" else np.zeros_like(first)][:, self.unit].T
+        summed = self._local_ps(self.bytes)[:, None]
+        if job.local_rate_bps:
+            made = load.add_computations(np.broadcast_to(self.hosts, ready.shape), summed)
+            load.add_edges(ready, made)
+            ready = made
+        start = gates = ready
+        expected = None
+        if self.channels is not None:
+            # Each gate gives its bytes back when its piece is over; the pieces' ends are the tasks added next.
+            expected = len(load.tasks) + ready.size + np.arange(ready.size).reshape(ready.shape)
+            start = gates = load.add_computations(
+                np.broadcast_to(self.hosts, ready.shape),
+                0,
+                channel=np.broadcast_to(self.channels, ready.shape),
+                priority=self.priority[:, None],
+                channel_bytes=self.bytes[:, None],
+                returned_by=expected,
+            )
+            load.add_edges(ready, gates)
+        if job.topology == "hub":
+            start, done = hub(
+                load,
+                self.hosts,
+                self.servers,
+                self.bytes,
+                self.server_of,
+                gates=gates,
+                turns=self.turns,
+                delivery=self.delivery,
+            )
+        else:
+            done = self._collectives(gates)
+        assert expected is None or (expected == done).all()
+        spread = self._local_ps(np.bincount(self.unit, self.bytes, len(self.units)))[:, None]
+        over = load.add_computations(np.broadcast_to(self.hosts, (len(self.units), len(self.hosts))), spread)
+        load.add_edges(done, over[self.unit])
+        if job.overlap == "both":
+            load.add_edges(over.T, forward[:, first])
+        else:
+            load.add_edges(over.T, np.broadcast_to(forward[:, :1], over.T.shape))
+        return start, over
+
+    def _local_ps(self, nbytes: Array) -> Array:
+        """How long a tensor is summed inside a host; or spread there."""
+        if not self.job.local_rate_bps:
+            return np.zeros(len(nbytes), np.int64)
+        # What is sent may be a part of what is summed.
+        whole = nbytes / self.job.send_ratio
+        return np.round(whole * 8 / self.job.local_rate_bps * PS_PER_S).astype(np.int64)
+
+    def _collectives(self, gates: Rows) -> Rows:
+        """All pieces as collectives; per piece and worker the end, numbered right after the tasks there are."""
+        job, load, world = self.job, self.load, len(self.hosts)
+        collective, algorithm = schedule_of(job.topology)
+        placement = in_groups(world, job.group_size) if algorithm in PLACED else None
+        if job.executor:
+            return hand_over(
+                load,
+                [
+                    Collective(
+                        collective=collective,
+                        algorithm=algorithm,
+                        hosts=tuple(int(host) for host in self.hosts),
+                        bytes=int(nbytes),
+                        traffic_class=int(traffic_class),
+                        loss_ratio=float(loss_ratio),
+                        critical_ratio=job.critical_ratio,
+                        patience_s=job.patience_s,
+                        placement=placement,
+                    )
+                    for nbytes, traffic_class, loss_ratio in zip(
+                        self.bytes, self.traffic_class, self.loss_ratio, strict=True
+                    )
+                ],
+                gates,
+            )
+        options: dict[str, Any] = {
+            "gates": gates,
+            "pipeline_bytes": job.pipeline_bytes,
+            "delivery": self.delivery,
+        }
+        if isinstance(job.coarse, CoarseRing):
+            return job.coarse.lay(load, self.hosts, self.bytes, **options)
+        graph = template(collective, algorithm, world, placement=placement)
+        return lay(load, graph, self.hosts, self.bytes, **options)
+
+
+def schedule_of(topology: str) -> tuple[str, str]:
+    """The collective and its algorithm."""
+    if topology == "all_gather":
+        return "all_gather", "ring"
+    return ("bounded_all_reduce", "direct") if topology == "bounded" else ("all_reduce", topology)
 
 
 def training_report(result: Result, job: int = 0) -> TrainingReport:
     """What became of a job of a run. Raises ArgumentError if the workload had no such job."""
-    jobs = result.metadata.get("jobs") or []
-    if not 0 <= job < len(jobs):
-        raise ArgumentError(f"job is {job}; accepted: 0 to {len(jobs) - 1}, the workload's jobs")
-    arrays = result.arrays
-    found = {name: arrays[f"job.{job}.{name}"] for name in ("forward", "backward", "start", "done")}
-    return report_of(jobs[job], found, arrays["task.started_ps"], arrays["task.finished_ps"])
-
-
-def report_of(
-    job: Mapping[str, Any], tasks: Mapping[str, Array], started_ps: Array, finished_ps: Array
-) -> TrainingReport:
-    """The report from the job's tasks and the times of all tasks."""
-
-    def seconds(times_ps: Array, rows: Array) -> Numbers:
-        chosen = np.asarray(times_ps, np.int64)[rows]
-        return np.where(chosen < 0, np.nan, chosen / PS_PER_S)
-
-    forward, backward = tasks["forward"], tasks["backward"]
-    forward_start, forward_end = seconds(started_ps, forward), seconds(finished_ps, forward)
-    backward_start, backward_end = seconds(started_ps, backward), seconds(finished_ps, backward)
-    units = tuple((int(first), int(last)) for first, last in job["units"])
-    first = [unit[0] for unit in units]
-    ready = backward_end[:-1][:, :, first]
-    pieces = np.asarray(job["pieces"])
-    # Of a piece that waits for nothing but its gradients the task is the backward that made them; it leaves at its end.
-    begun = seconds(started_ps, tasks["start"]).transpose(0, 2, 1)
-    is_backward = np.isin(tasks["start"], backward).transpose(0, 2, 1)
-    begun = np.where(is_backward, seconds(finished_ps, tasks["start"]).transpose(0, 2, 1), begun)
-    start = np.stack([begun[:, :, pieces == unit].min(axis=2) for unit in range(len(units))], axis=2)
-    end = seconds(finished_ps, tasks["done"]).transpose(0, 2, 1)
-    compute = np.nansum(forward_end - forward_start, axis=2) + np.nansum(
-        backward_end - backward_start, axis=2
-    )
-    steps = np.diff(backward_end[:, :, 0], axis=0)
-    return TrainingReport(
-        job=job,
-        layers=tuple(job["layers"]),
-        units=units,
-        forward_start_s=forward_start,
-        forward_end_s=forward_end,
-        backward_start_s=backward_start,
-        backward_end_s=backward_end,
-        ready_s=ready,
-        communication_start_s=start,
-        communication_end_s=end,
-        iteration_s=np.array(iteration_times_s(backward, finished_ps)),
-        compute_s=compute[1:],
-        exposed_s=steps - compute[1:],
-    )
+    return report_in(result.metadata, result.arrays, job)

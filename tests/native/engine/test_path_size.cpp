@@ -87,7 +87,7 @@ TEST_CASE("path size: single packets vanish while runs of them pass") {
         net.connect_all();
         net.exchange(message(large_message));
         net.run_for(milliseconds(2));
-        for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+        for (const auto& [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
             net.network().set_between(from, to, narrow_link(1240, loss_ratio, true));
         SendPlan single = message(net.world.endpoint(0).block_bytes(*net.world.endpoint(0).find_peer(1)));
         single.traffic_class = 5;
@@ -98,7 +98,7 @@ TEST_CASE("path size: single packets vanish while runs of them pass") {
     }
     // From the first hello on.
     Net net;
-    for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+    for (const auto& [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
         net.network().set_between(from, to, narrow_link(1422, 0, true));
     net.connect_all();
     net.exchange(message(100'000));
@@ -140,7 +140,7 @@ TEST_CASE("path size: blocks pass with a short header and not with a long one") 
     net.exchange(message(large_message));
     net.run_for(milliseconds(2));
     const Time narrowed = net.world.now();
-    for (const auto [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
+    for (const auto& [from, to] : {std::pair{0u, 1u}, {1u, 0u}})
         net.network().set_between(from, to, narrow_link(1450, 0));
     // Messages of one full block: nothing of them is acknowledged before, so they have long headers.
     for (int i = 0; i < 5; ++i)

@@ -12,7 +12,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport.communicator import Communicator, DataType, Span, Work
-from dlcp.transport.job import GROUPS
+from dlcp.transport.job_ranks import GROUPS
 from tests.support.ranks import PATIENCE_S, World
 
 Of = Callable[[int], World]
@@ -103,7 +103,7 @@ def test_open_groups_have_numbers_of_their_own(world: Of) -> None:
 
 
 def test_number_is_free_again_when_all_members_have_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.transport.job.GROUPS", 3)
+    monkeypatch.setattr("dlcp.transport.job_ranks.GROUPS", 3)
     with World(2) as world:
         kept = world.open()
         for _ in range(5):
@@ -114,7 +114,7 @@ def test_number_is_free_again_when_all_members_have_closed(monkeypatch: pytest.M
 
 
 def test_number_that_one_member_still_has_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.transport.job.GROUPS", 2)
+    monkeypatch.setattr("dlcp.transport.job_ranks.GROUPS", 2)
     with World(2) as world:
         world.open()[0].close()
         world.open()

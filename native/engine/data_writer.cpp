@@ -1,11 +1,7 @@
-// What leaves next: control first, then the highest class that has work and may send, one run at a time.
-//
-// A run is consecutive packets with one destination, path and TOS, and one length except for the last, so that a driver
-// can pass it to the kernel in one piece. Within a class, peers take turns run by run.
-#include <algorithm>
-#include <bit>
+#include "engine/data_writer.hpp"
 
-#include "engine/endpoint.hpp"
+#include <algorithm>
+
 #include "engine/packet_builder.hpp"
 
 namespace dlcp {
@@ -19,7 +15,7 @@ constexpr std::int32_t loss_share_for_copies = (1 << 16) / 500;
 }  // namespace
 
 // A run under construction: its limits, and what it holds so far.
-struct Endpoint::Run {
+struct DataWriter::Run {
     struct Block {
         std::uint32_t slot;
         std::uint32_t block;
@@ -50,48 +46,36 @@ struct Endpoint::Run {
     }
 };
 
-// Puts a peer back into the ready queues of the classes in which it has work. Call after anything that may let it send:
-// new work, window, credit, pacing time.
-void Endpoint::refresh(Peer& peer) {
-    if (!peer.up()) return;
-    for (std::uint8_t c = 0; c < wire::control_class; ++c) {
-        const std::uint8_t bit = static_cast<std::uint8_t>(1u << c);
-        if (peer.session->sender.queues[c].empty() || peer.ready_classes & bit) continue;
-        peer.ready_classes |= bit;
-        ready_[c].push(peer.index);
-        ready_classes_ |= bit;
-    }
-}
-
 // The receiver's memory of ids is bounded, so one message without a receive delays those that follow a whole span
 // later. Each such case is reported by one event.
-bool Endpoint::may_start_message(Peer& peer) {
+bool DataWriter::may_start_message(Peer& peer) {
     SenderState& sender = peer.session->sender;
-    if (sender.ids.span() < id_span() && sender.ids.end() != UINT32_MAX) {
+    if (sender.ids.span() < shared_.id_span() && sender.ids.end() != UINT32_MAX) {
         sender.ids_exhausted = false;
         return true;
     }
     if (!sender.ids_exhausted) {
         sender.ids_exhausted = true;
-        push_bound(Bound::messages, CommandError::too_many_messages, {peer.index});
+        shared_.push_bound(Bound::messages, CommandError::too_many_messages, {peer.index});
     }
     return false;
 }
 
 // Removes messages with nothing left to send from the front of the list. False: none is left in it.
-bool Endpoint::find_work(SendQueue& queue, const SendList& list) {
-    while (!list.empty() && !outgoing_[list.front()].has_block_to_send()) queue.remove(outgoing_, list.front());
+bool DataWriter::find_work(SendQueue& queue, const SendList& list) {
+    while (!list.empty() && !shared_.outgoing[list.front()].has_block_to_send())
+        queue.remove(shared_.outgoing, list.front());
     return !list.empty();
 }
 
 // The list that the next run is taken from; nullptr: nothing is left to send, or none of it may start.
-const SendList* Endpoint::list_for_run(Peer& peer, SendQueue& queue) {
+const SendList* DataWriter::list_for_run(Peer& peer, SendQueue& queue) {
     for (std::uint8_t left = queue.filled(); left != 0;) {
         const std::uint8_t index = queue.next_of(left);
         const SendList& list = queue.list(index);
         left &= static_cast<std::uint8_t>(~(1u << index));
         if (!find_work(queue, list)) continue;
-        if (outgoing_[list.front()].wire_id != 0 || may_start_message(peer)) return &list;
+        if (shared_.outgoing[list.front()].wire_id != 0 || may_start_message(peer)) return &list;
         if (const SendList* const other = bring_started_forward(queue, list)) return other;
     }
     return nullptr;
@@ -99,12 +83,12 @@ const SendList* Endpoint::list_for_run(Peer& peer, SendQueue& queue) {
 
 // No message may start: those under way must not wait behind one that has not, since only their end frees ids. The list
 // that one of them is now the first of, which may be another; nullptr: none is in this list.
-const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList& list) {
-    for (std::uint32_t slot = list.front(); slot != Link::none; slot = SendList::next(outgoing_, slot)) {
-        if (outgoing_[slot].wire_id == 0 || !outgoing_[slot].has_block_to_send()) continue;
-        queue.remove(outgoing_, slot);
-        queue.push_front(outgoing_, slot);
-        return &queue.list(outgoing_[slot].send_list);
+const SendList* DataWriter::bring_started_forward(SendQueue& queue, const SendList& list) {
+    for (std::uint32_t slot = list.front(); slot != Link::none; slot = SendList::next(shared_.outgoing, slot)) {
+        if (shared_.outgoing[slot].wire_id == 0 || !shared_.outgoing[slot].has_block_to_send()) continue;
+        queue.remove(shared_.outgoing, slot);
+        queue.push_front(shared_.outgoing, slot);
+        return &queue.list(shared_.outgoing[slot].send_list);
     }
     return nullptr;
 }
@@ -113,18 +97,18 @@ const SendList* Endpoint::bring_started_forward(SendQueue& queue, const SendList
 // caches through which all of it then passes. So no more is in flight to a peer than leaves to all of them in two round
 // trips and two milliseconds, or than a cache holds in any case. On a long path what waits is little beside what is on
 // its way.
-std::uint64_t Endpoint::in_flight_bytes_max(const Peer& peer) const {
+std::uint64_t DataWriter::in_flight_bytes_max(const Peer& peer) const {
     constexpr Duration long_path = milliseconds(1), unread = milliseconds(2);
     constexpr std::uint64_t cached_bytes = 1 << 20;
     const Duration path = peer.rtt.min();
     if (path >= long_path) return UINT64_MAX;
     return std::max(cached_bytes,
-                    send_rate_.bytes_in_run_time() *
+                    shared_.send_rate.bytes_in_run_time() *
                         static_cast<std::uint64_t>((path * 2 + unread).value / RecentRate::run_time.value));
 }
 
 // What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
-bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
+bool DataWriter::may_start_run(Peer& peer, Run& run, bool repairs) {
     SenderState& sender = peer.session->sender;
     run.window = std::min(sender.window(peer.datagram_bytes).value, in_flight_bytes_max(peer));
     run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
@@ -132,13 +116,13 @@ bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
     const std::uint64_t pace = sender.pacer.allowed_bytes(run.now);
     if (pace < peer.datagram_bytes && pace < run.allowed) {
         sender.pace_at = sender.pacer.next(run.now);
-        arm(peer);
+        shared_.arm(peer);
         return false;
     }
     run.allowed = std::min(run.allowed, pace);
     if (sender.run_left == 0 || (repairs && sender.paths.doubtful(sender.run_path))) {
-        const PathSet::Choice choice =
-            sender.paths.choose(run.now, peer.rtt.smoothed(), sender.run_length.paths(config_.paths), repairs);
+        const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed(),
+                                                           sender.run_length.paths(shared_.config.paths), repairs);
         sender.run_path = choice.path;
         sender.run_left = choice.single ? 1 : sender.run_length.next_run();
     }
@@ -146,22 +130,22 @@ bool Endpoint::may_start_run(Peer& peer, Run& run, bool repairs) {
 }
 
 // The message gets its wire id with its first packet. False: it must wait.
-bool Endpoint::start_message(Peer& peer, std::uint32_t slot, Time now) {
+bool DataWriter::start_message(Peer& peer, std::uint32_t slot, Time now) {
     if (!may_start_message(peer)) return false;
     SenderState& sender = peer.session->sender;
-    OutgoingMessage& m = outgoing_[slot];
+    OutgoingMessage& m = shared_.outgoing[slot];
     m.wire_id = sender.ids.end();
     sender.ids.extend(m.wire_id);
     sender.ids[m.wire_id] = slot;
-    sender.started.push_back(outgoing_, slot);
-    if (!peer.waiting) update_liveness(now, peer);
+    sender.started.push_back(shared_.outgoing, slot);
+    if (!peer.waiting) liveness_.update(now, peer);
     return true;
 }
 
 // Adds the next block of this message to the run. False: it does not fit, or would need another TOS or header.
-bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint32_t slot) {
+bool DataWriter::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint32_t slot) {
     SenderState& sender = peer.session->sender;
-    OutgoingMessage& m = outgoing_[slot];
+    OutgoingMessage& m = shared_.outgoing[slot];
     const OutgoingMessage::Next next = m.peek();
     if (run.size > 0 && next.critical != run.critical) return false;
     const std::uint32_t payload_bytes = m.payload_bytes(next.block);
@@ -171,9 +155,10 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
     std::size_t pieces = 0;
     if (datagram - saved > peer.datagram_bytes) [[unlikely]] {
         // A run of its own. It may exceed the window, which may be smaller than the block by now.
-        pieces = pieces_of(peer, run.keyed, datagram);
+        pieces = pieces_.count(peer, run.keyed, datagram);
         if (run.size > 0 || sender.sent.room() <= pieces) return false;
-        datagram += static_cast<std::uint32_t>(pieces * (peer.datagram_bytes - piece_bytes(peer, run.keyed)));
+        datagram +=
+            static_cast<std::uint32_t>(pieces * (peer.datagram_bytes - pieces_.bytes_each(peer, run.keyed)));
         type = wire::Type::data;  // pieces are counted by it
         saved = 0;
     }
@@ -189,16 +174,16 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
     wire::Header& h = packet.header;
     h.type = type;
     const bool is_virtual = m.payload == nullptr && payload_bytes > 0;
-    h.flags = static_cast<std::uint8_t>((run.keyed ? wire::flag::authenticated : 0) |
-                                        (next.critical ? wire::flag::critical : 0) |
-                                        (next.repair ? wire::flag::repair : 0) |
-                                        (run.keyed && config_.encrypt && !is_virtual ? wire::flag::encrypted : 0));
+    h.flags = static_cast<std::uint8_t>(
+        (run.keyed ? wire::flag::authenticated : 0) | (next.critical ? wire::flag::critical : 0) |
+        (next.repair ? wire::flag::repair : 0) |
+        (run.keyed && shared_.config.encrypt && !is_virtual ? wire::flag::encrypted : 0));
     h.importance = m.importance(next.block);
     h.block_index = next.block;
     h.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
     h.packet_number = sender.sent.push({.sent_at = run.now,
                                         .message_slot = slot,
-                                        .message_generation = outgoing_.generation(slot),
+                                        .message_generation = shared_.outgoing.generation(slot),
                                         .block = next.block,
                                         .bytes = static_cast<std::uint16_t>(datagram),
                                         .path = h.path,
@@ -207,30 +192,30 @@ bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint3
     ++sender.awaiting;
     packet.write_data(
         run.slots[run.size], peer.address,
-        type_of_service(config_, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable),
+        type_of_service(shared_.config, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable),
         is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes(),
         is_virtual);
     run.blocks[run.size++] = {slot, next.block, h.packet_number, next.repair};
     run.bytes += datagram;
     run.saved += saved;
-    counters_.header_bytes_sent += datagram - payload_bytes - saved;
+    shared_.counters.header_bytes_sent += datagram - payload_bytes - saved;
     sender.paths.on_sent(h.path);
-    counters_.data_bytes_sent += payload_bytes;
+    shared_.counters.data_bytes_sent += payload_bytes;
     if (next.repair) {
-        ++counters_.repair_packets_sent;
-        counters_.repair_bytes_sent += payload_bytes;
+        ++shared_.counters.repair_packets_sent;
+        shared_.counters.repair_bytes_sent += payload_bytes;
         m.retransmitted_bytes += payload_bytes;
     }
     return true;
 }
 
 // Blocks of one message after the other, until the run is full.
-void Endpoint::fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run, PacketBuilder& packet) {
+void DataWriter::fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run& run, PacketBuilder& packet) {
     std::uint32_t slot = Link::none;
     while (run.size < run.slots.size()) {
         if (slot == Link::none || slot != list.front()) {
             slot = list.front();
-            const OutgoingMessage& m = outgoing_[slot];
+            const OutgoingMessage& m = shared_.outgoing[slot];
             if (m.wire_id == 0 && !start_message(peer, slot, run.now)) return;
             wire::Header& h = packet.header;
             h.tag = m.tag;
@@ -242,8 +227,8 @@ void Endpoint::fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run&
             h.deadline = m.deadline;
         }
         if (!add_block(peer, run, packet, slot)) return;
-        if (outgoing_[slot].has_block_to_send()) continue;
-        queue.remove(outgoing_, slot);
+        if (shared_.outgoing[slot].has_block_to_send()) continue;
+        queue.remove(shared_.outgoing, slot);
         slot = Link::none;
         if (!find_work(queue, list)) return;
     }
@@ -252,7 +237,7 @@ void Endpoint::fill_run(Peer& peer, SendQueue& queue, const SendList& list, Run&
 // A packet asks for an acknowledgement four times per window, and when no packet follows for now: no data is left, or
 // the window or the pace ends while no packet in flight has asked. If one has, its answer releases the next packets;
 // asking with each packet would cost one answer per packet while the window is full.
-bool Endpoint::asks_for_acknowledgement(const Peer& peer, const Run& run) const {
+bool DataWriter::asks_for_acknowledgement(const Peer& peer, const Run& run) const {
     const SenderState& sender = peer.session->sender;
     const bool more = sender.has_queued() && (run.bytes + peer.datagram_bytes <= run.allowed ||
                                               sender.unrequested_bytes < sender.in_flight.value);
@@ -260,17 +245,17 @@ bool Endpoint::asks_for_acknowledgement(const Peer& peer, const Run& run) const 
 }
 
 // Accounts for a run, and sets what is known only now: the last flags of its packets, and their tags.
-void Endpoint::finish_run(Peer& peer, Run& run) {
+void DataWriter::finish_run(Peer& peer, Run& run) {
     SenderState& sender = peer.session->sender;
     if (sender.in_flight.value == 0) sender.last_progress = run.now;
     sender.run_left = static_cast<std::uint16_t>(sender.run_left - run.size);
     sender.in_flight += Bytes{run.bytes};
     sender.sent_total += Bytes{run.bytes};
     sender.unrequested_bytes += run.bytes;
-    turns_.sent(run.bytes);
-    send_rate_.add(run.now, run.bytes);
+    credit_.sent(run.bytes);
+    shared_.send_rate.add(run.now, run.bytes);
     sender.pacer.on_sent(run.now, {run.bytes - run.saved});
-    counters_.data_packets_sent += run.size;
+    shared_.counters.data_packets_sent += run.size;
 
     if (run.size == 1 && !run.in_pieces) {
         run.slots[0].flags |= DLCP_PACKET_ALONE;
@@ -286,35 +271,36 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
         // Only on the last packet of a message: the receiver infers that no packet of the pass follows in its lane.
         const bool last_of_message = i + 1 == run.size || run.blocks[i + 1].slot != run.blocks[i].slot;
         std::uint8_t flags = 0;
-        if (last_of_message && outgoing_[run.blocks[i].slot].first_pass_over()) {
+        if (last_of_message && shared_.outgoing[run.blocks[i].slot].first_pass_over()) {
             flags |= wire::flag::first_pass_over;
-            OutgoingMessage& m = outgoing_[run.blocks[i].slot];
+            OutgoingMessage& m = shared_.outgoing[run.blocks[i].slot];
             if (m.tolerant()) m.pass_end = std::min(m.pass_end, run.blocks[i].number);
         }
         if (request && i + 1 == run.size) flags |= wire::flag::ack_request;
         dlcp_packet& slot = run.slots[i];
         PacketBuilder::add_flags(slot, flags);
-        if (end_to_end) PacketBuilder::move(slot, at, !(run.keyed && config_.encrypt));
-        if (run.keyed) PacketBuilder::seal(slot, peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
+        if (end_to_end) PacketBuilder::move(slot, at, !(run.keyed && shared_.config.encrypt));
+        if (run.keyed)
+            PacketBuilder::seal(slot, peer.session->keys.send(), run.blocks[i].number, shared_.config.encrypt);
         at = slot.head + slot.head_bytes + slot.tail_bytes;
     }
-    OutgoingMessage& last = outgoing_[run.last().slot];
+    OutgoingMessage& last = shared_.outgoing[run.last().slot];
     if (!sender.has_queued() && run.critical && !run.last().repair && peer.loss_share > loss_share_for_copies &&
         last.first_pass_over()) {
         // No later packet would reveal the loss of this one, and waiting for a probe takes several round trips.
         last.on_lost(run.last().block);
-        enqueue(run.last().slot, true);
+        outgoing_.enqueue(run.last().slot, true);
     }
 }
 
-std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_class,
-                                   std::span<dlcp_packet> slots) {
+std::size_t DataWriter::transmit_run(Time now, Peer& peer, std::uint8_t traffic_class,
+                                     std::span<dlcp_packet> slots) {
     SenderState& sender = peer.session->sender;
     SendQueue& queue = sender.queues[traffic_class];
     const SendList* const list = sender.sent.full() ? nullptr : list_for_run(peer, queue);
     if (list == nullptr) return 0;
     // Who waits for its turn only tells of messages that the receiver does not know of.
-    OutgoingMessage& next = outgoing_[list->front()];
+    OutgoingMessage& next = shared_.outgoing[list->front()];
     if (sender.waits() && next.wire_id != 0 && (next.taken() || sender.in_flight.value > 0)) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
     Run run;
@@ -326,7 +312,7 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     // What a channel carries is copied by the driver, and from where it lies.
     run.adjoins = (slots[0].flags & DLCP_PACKET_ADJOINS) != 0 && !is_trusted(peer.address);
     // Kept apart from the run, so that it can stay in registers.
-    PacketBuilder packet(config_, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
+    PacketBuilder packet(shared_.config, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
     packet.header.key_epoch = peer.session->keys.send_epoch();
     packet.header.path = sender.run_path;
     fill_run(peer, queue, *list, run, packet);
@@ -335,35 +321,26 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     finish_run(peer, run);
     std::size_t packets = run.size;
     if (run.in_pieces) [[unlikely]] {
-        cut_into_pieces(peer, run.slots[0], packet.header);
-        packets = send_pieces(now, slots);
+        pieces_.cut(peer, run.slots[0], packet.header);
+        packets = pieces_.send(now, slots);
     }
     // Later packets change no deadline: deadlines count from the last progress.
     if (was_idle || !peer.waiting)
-        update_liveness(now, peer);
+        liveness_.update(now, peer);
     else
-        update_demand(peer);
+        liveness_.update_demand(peer);
     return packets;
 }
 
-std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
-    std::size_t n = send_pieces(now, slots);
-    while (n < slots.size() && !control_queue_.empty()) {
-        Peer& peer = *peers_[control_queue_.front()];
-        if (write_control(now, peer, slots[n])) {
-            ++n;
-            if (owes_control(peer)) continue;  // more is owed than one packet holds
-        }
-        control_queue_.pop();
-        peer.control_queued = false;
-    }
+std::size_t DataWriter::poll(Time now, std::span<dlcp_packet> slots) {
+    std::size_t n = 0;
     // The highest class first; a class that became ready meanwhile waits for the next call.
-    for (std::uint32_t left = ready_classes_; left != 0 && n < slots.size();) {
+    for (std::uint32_t left = shared_.ready_classes; left != 0 && n < slots.size();) {
         const auto c = static_cast<std::uint32_t>(std::bit_width(left)) - 1;
         left &= ~(1u << c);
-        RingQueue<std::uint32_t>& ready = ready_[c];
+        RingQueue<std::uint32_t>& ready = shared_.ready[c];
         while (!ready.empty() && n < slots.size()) {
-            Peer& peer = *peers_[ready.front()];
+            Peer& peer = *shared_.peers[ready.front()];
             ready.pop();
             const std::uint8_t bit = static_cast<std::uint8_t>(1u << c);
             peer.ready_classes &= static_cast<std::uint8_t>(~bit);
@@ -376,14 +353,9 @@ std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
                 ready.push(peer.index);
             }
         }
-        if (ready.empty()) ready_classes_ &= static_cast<std::uint8_t>(~(1u << c));
+        if (ready.empty()) shared_.ready_classes &= static_cast<std::uint8_t>(~(1u << c));
     }
     return n;
-}
-
-bool Endpoint::has_queued() const {
-    return std::any_of(peers_.begin(), peers_.end(),
-                       [](const auto& peer) { return peer->session && peer->session->sender.has_queued(); });
 }
 
 }  // namespace dlcp

@@ -1,19 +1,9 @@
-// Sessions: who the peer is, proof that it is live and not a replay, and how large its datagrams may be.
-//
-// Each side sends hellos with its fresh session id and echoes the other's. A side is established once an authentic
-// packet shows that the peer has this side's current id. A hello with another id than the established one starts a
-// candidate session under a fresh own id. The candidate is adopted only when the peer proves that it received that id,
-// so a replayed hello causes an answer and nothing else. The connecting side drives the exchange with its timer.
-// Answers are not answered, except the one that establishes a side, so that two sides cannot keep each other sending.
-//
-// Hellos are padded to the size they propose, and each leaves alone. If the largest is not answered, later attempts
-// propose a ladder of sizes at once, the largest first, and each hello that arrives is answered at its size: in each
-// direction the largest that passes counts.
+#include "engine/sessions.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "engine/datagram_sizes.hpp"
-#include "engine/endpoint.hpp"
 #include "engine/frames.hpp"
 #include "engine/packet_builder.hpp"
 
@@ -57,17 +47,29 @@ std::unique_ptr<PacketKey> hello_key(const EndpointConfig& config, std::uint32_t
 }  // namespace
 
 // The low 16 bits are the peer's index, so that an arriving packet finds its peer without a search.
-std::uint64_t Endpoint::new_session(const Peer& peer) {
+std::uint64_t Sessions::new_session(const Peer& peer) {
     for (;;) {
-        const std::uint64_t id = (random_.next() & ~std::uint64_t{0xffff}) | peer.index;
+        const std::uint64_t id = (shared_.random.next() & ~std::uint64_t{0xffff}) | peer.index;
         // Zero means "none" on the wire, in 64 bits and in 32.
         if (static_cast<std::uint32_t>(id) != 0 && id >> 16 != 0) return id;
     }
 }
 
+Peer& Sessions::new_peer(std::uint32_t rank, const dlcp_address& address) {
+    auto peer = std::make_unique<Peer>();
+    peer->index = static_cast<std::uint32_t>(shared_.peers.size());
+    peer->rank = rank;
+    peer->address = address;
+    peer->handshake.own_session = new_session(*peer);
+    peer->datagram_bytes = shared_.config.max_datagram_bytes;
+    peer->block_bytes = peer->former_block_bytes = shared_.own_block_bytes();
+    shared_.peers.push_back(std::move(peer));
+    return *shared_.peers.back();
+}
+
 // The size of the next hello of this attempt: `rung` 0 is this endpoint's own limit. 0: the attempt has no more.
-std::uint16_t Endpoint::hello_size(const Peer& peer, std::uint32_t rung) const {
-    const std::uint16_t own = config_.max_datagram_bytes;
+std::uint16_t Sessions::hello_size(const Peer& peer, std::uint32_t rung) const {
+    const std::uint16_t own = shared_.config.max_datagram_bytes;
     if (rung == 0) return own;
     if (peer.handshake.attempts < largest_attempts || is_trusted(peer.address)) return 0;
     for (const std::uint16_t size : datagram_ladder)
@@ -75,109 +77,149 @@ std::uint16_t Endpoint::hello_size(const Peer& peer, std::uint32_t rung) const {
     return 0;
 }
 
-void Endpoint::start_handshake(Time now, Peer& peer) {
+void Sessions::start(Time now, Peer& peer) {
     peer.state.apply(PeerState::Event::connect);
     peer.handshake.attempts = peer.handshake.rung = 0;
     peer.handshake.sent_at.clear();
     peer.handshake.due = true;
     peer.handshake.at = time_never;
     peer.last_heard = now;
-    peer.datagram_bytes = config_.max_datagram_bytes;
-    peer.block_bytes = peer.former_block_bytes = own_block_bytes();
-    queue_control(peer);
-    update_liveness(now, peer);
-    arm(peer);
+    peer.datagram_bytes = shared_.config.max_datagram_bytes;
+    peer.block_bytes = peer.former_block_bytes = shared_.own_block_bytes();
+    shared_.queue_control(peer);
+    liveness_.update(now, peer);
+    shared_.arm(peer);
 }
 
 // The session starts; everything counted per session starts with it.
-void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
+void Sessions::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     const bool private_channel = is_trusted(peer.address);
     peer.state.apply(peer.session ? PeerState::Event::replace : PeerState::Event::prove);
-    peer.datagram_bytes =
-        private_channel ? config_.channel_datagram_bytes  // no network carries it
-                        : std::clamp<std::uint16_t>(datagram_bytes, least_datagram, config_.max_datagram_bytes);
-    peer.block_bytes = peer.former_block_bytes = block_bytes_for(peer.datagram_bytes);
+    peer.datagram_bytes = private_channel ? shared_.config.channel_datagram_bytes  // no network carries it
+                                          : std::clamp<std::uint16_t>(datagram_bytes, least_datagram,
+                                                                      shared_.config.max_datagram_bytes);
+    peer.block_bytes = peer.former_block_bytes = shared_.block_bytes_for(peer.datagram_bytes);
     peer.handshake.due = false;
     peer.handshake.at = time_never;
     peer.last_heard = now;
 
-    forget_pieces(peer);  // of a session before
+    pieces_.forget(peer);  // of a session before
     Session& session = peer.session.emplace();
-    session.keys = SessionKeys(config_,
-                               {config_.rank, peer.rank, peer.handshake.own_session, peer.handshake.peer_session,
-                                peer.handshake.peer_ciphers},
-                               key_epoch_);
+    session.keys = SessionKeys(shared_.config,
+                               {shared_.config.rank, peer.rank, peer.handshake.own_session,
+                                peer.handshake.peer_session, peer.handshake.peer_ciphers},
+                               shared_.key_epoch);
     SenderState& sender = session.sender;
     sender.last_progress = now;
-    sender.lane_acked_end.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
-    sender.paths.reset(private_channel ? 1 : config_.paths);
+    sender.lane_acked_end.assign(std::size_t{shared_.config.paths} * wire::traffic_classes, 0);
+    sender.paths.reset(private_channel ? 1 : shared_.config.paths);
     sender.run_length = private_channel
-                            ? RunLength(config_.run_packets, config_.run_packets)
-                            : RunLength(config_.min_run_packets,
-                                        std::min<std::uint32_t>(config_.run_packets,
+                            ? RunLength(shared_.config.run_packets, shared_.config.run_packets)
+                            : RunLength(shared_.config.min_run_packets,
+                                        std::min<std::uint32_t>(shared_.config.run_packets,
                                                                 RunLength::longest_bytes / peer.datagram_bytes));
     if (private_channel)
         use_channel(peer);
     else
-        sender.congestion = congestion_controllers[static_cast<std::size_t>(config_.congestion)].make(
-            config_, peer.datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
+        sender.congestion = congestion_controllers[static_cast<std::size_t>(shared_.config.congestion)].make(
+            shared_.config, peer.datagram_bytes, peer.rtt.measured() ? peer.rtt.min() : Duration{0});
     // Until the peer says what it can buffer: a share of as much as here, for others send to it as well.
     constexpr std::uint64_t likely_senders = 8;
     if (!private_channel)
-        sender.credit = std::max(config_.initial_window, std::min(sender.congestion->window(sender.under_way()),
-                                                                  config_.receive_buffer / likely_senders));
-    grants_.forget(peer.index);
-    turns_.forget(peer.index);
+        sender.credit =
+            std::max(shared_.config.initial_window, std::min(sender.congestion->window(sender.under_way()),
+                                                             shared_.config.receive_buffer / likely_senders));
+    credit_.forget(peer);
 
-    push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
-    // Messages that waited for the session are cut as it needs, and may leave, except behind an earlier message of
-    // their tag.
-    for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
-         slot = OutgoingList::next(outgoing_, slot)) {
-        outgoing_[slot].recut(in_units(peer.block_bytes, outgoing_[slot].unit_bytes));
-        if (active_tags_.find(peer.index, outgoing_[slot].tag)->first == slot) enqueue(slot, false);
-    }
-    update_liveness(now, peer);
-    arm(peer);
+    shared_.push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
+    outgoing_.start_all(peer);
+    liveness_.update(now, peer);
+    shared_.arm(peer);
 }
 
 // The peer's address is a private channel: the channel's capacity bounds what is in flight, and nothing paces.
-void Endpoint::use_channel(Peer& peer) {
+void Sessions::use_channel(Peer& peer) {
     SenderState& sender = peer.session->sender;
-    sender.congestion = make_channel_control(config_.channel_buffer);
+    sender.congestion = make_channel_control(shared_.config.channel_buffer);
     sender.pacer.set(Time{0}, Rate{0}, Bytes{0}, Duration{0});
-    sender.credit = config_.channel_buffer;
+    sender.credit = shared_.config.channel_buffer;
     sender.turn.reset();
     sender.turn_until = time_never;
-    turns_.forget(peer.index);
+    credit_.forget_turns(peer);
     sender.size_search = {};  // of the network that the session leaves
     sender.tests_due = false;
     sender.tests_at = time_never;
 }
 
-void Endpoint::adopt_candidate(Time now, Peer& peer) {
+void Sessions::adopt_candidate(Time now, Peer& peer) {
     fail_all(now, peer, CommandError::peer_restarted);
-    forget_outcomes(peer);
-    push_event({.kind = EventKind::peer_down,
-                .error = CommandError::peer_restarted,
-                .peer = {peer.index},
-                .waited = now - peer.last_heard});
+    incoming_.forget_outcomes(peer);
+    shared_.push_event({.kind = EventKind::peer_down,
+                        .error = CommandError::peer_restarted,
+                        .peer = {peer.index},
+                        .waited = now - peer.last_heard});
     const HandshakeState::Candidate adopted = *peer.handshake.candidate;
     peer.handshake.own_session = adopted.own_session;
     peer.handshake.peer_session = adopted.peer_session;
     peer.handshake.peer_ciphers = adopted.peer_ciphers;
     peer.handshake.next_number = adopted.next_number;
     peer.handshake.candidate.reset();
-    peer.rtt = RttEstimator(config_.initial_rtt);
-    establish(now, peer, std::min(peer.heard_hello_bytes, config_.max_datagram_bytes));
+    peer.rtt = RttEstimator(shared_.config.initial_rtt);
+    establish(now, peer, std::min(peer.heard_hello_bytes, shared_.config.max_datagram_bytes));
+}
+
+void Sessions::fail_all(Time now, Peer& peer, CommandError error) {
+    // Failing the first message of a tag must not start the next one.
+    peer.failing = true;
+    while (!peer.outgoing.empty()) outgoing_.finish(now, peer.outgoing.front(), error);
+    while (!peer.posted.empty()) incoming_.finish(now, peer.posted.front(), error);
+    peer.failing = false;
+}
+
+void Sessions::peer_down(Time now, Peer& peer, CommandError error) {
+    fail_all(now, peer, error);
+    shared_.push_event(
+        {.kind = EventKind::peer_down, .error = error, .peer = {peer.index}, .waited = now - peer.last_heard});
+    end(now, peer);
+}
+
+// The peer may return with another session, and so may this endpoint.
+void Sessions::end(Time now, Peer& peer) {
+    if (peer.session) {
+        pieces_.forget(peer);
+        peer.failing = true;
+        incoming_.end_active(now, peer);  // that began to arrive while the goodbye was due
+        incoming_.forget_outcomes(peer);
+        outgoing_.suspend_all(peer);
+        peer.session.reset();
+        peer.failing = false;
+    }
+    peer.state.apply(PeerState::Event::end);
+    peer.handshake = HandshakeState{};
+    peer.handshake.own_session = new_session(peer);
+    credit_.forget(peer);
+    liveness_.update(now, peer);
+}
+
+void Sessions::disconnect(Time now, Peer& peer) {
+    if (peer.up()) incoming_.answer_again(peer);
+    fail_all(now, peer, CommandError::closed);
+    if (peer.up()) {
+        peer.session->owed.close = true;
+        shared_.queue_control(peer);
+    }
+    peer.handshake.due = false;
+    peer.handshake.at = time_never;
+    if (peer.state == PeerState::State::connecting) peer.state.apply(PeerState::Event::stop);
+    liveness_.update(now, peer);
 }
 
 // Whether this packet is authentic under keys that are not in use yet. Decrypts into scratch memory, so that the packet
 // can be opened again.
-bool Endpoint::proves(SessionKeys& keys, const wire::Datagram& d) {
+bool Sessions::proves(SessionKeys& keys, const wire::Datagram& d) {
     if ((d.tag != nullptr) != keys.present()) return false;
     if (!keys.present()) return true;
-    PacketKey* key = keys.receive(config_, d.header.key_epoch);
+    PacketKey* key = keys.receive(shared_.config, d.header.key_epoch);
     const std::span<const std::uint8_t> payload = d.content();
     if (d.header.flags & wire::flag::encrypted) {
         scratch_.resize(std::max(scratch_.size(), payload.size()));
@@ -187,19 +229,19 @@ bool Endpoint::proves(SessionKeys& keys, const wire::Datagram& d) {
 }
 
 // A packet arrived before the hello that should have established its session: if authentic, it proves the same.
-bool Endpoint::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
+bool Sessions::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     const HandshakeState& handshake = peer.handshake;
     const bool candidate =
         handshake.candidate && d.header.session == static_cast<std::uint32_t>(handshake.candidate->own_session);
-    const bool own = !peer.up() && !closed_ && handshake.peer_session != 0 &&
+    const bool own = !peer.up() && !shared_.closed && handshake.peer_session != 0 &&
                      d.header.session == static_cast<std::uint32_t>(handshake.own_session);
     if ((!candidate && !own) || d.header.flags & wire::flag::trimmed) return false;
     SessionKeys keys(
-        config_,
-        {config_.rank, peer.rank, candidate ? handshake.candidate->own_session : handshake.own_session,
+        shared_.config,
+        {shared_.config.rank, peer.rank, candidate ? handshake.candidate->own_session : handshake.own_session,
          candidate ? handshake.candidate->peer_session : handshake.peer_session,
          candidate ? handshake.candidate->peer_ciphers : handshake.peer_ciphers},
-        key_epoch_);
+        shared_.key_epoch);
     if (!proves(keys, d)) return false;
     if (candidate)
         adopt_candidate(now, peer);
@@ -209,41 +251,43 @@ bool Endpoint::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
 }
 
 // Reads a hello for this endpoint and authenticates it. False: it was counted and is not a valid hello.
-bool Endpoint::read_hello(const wire::Datagram& d, wire::Hello& hello) {
+bool Sessions::read_hello(const wire::Datagram& d, wire::Hello& hello) {
     wire::FrameReader reader(d.content());
     wire::Frame frame;
     if (!reader.next(frame) || frame.type != wire::FrameType::hello || !wire::read_hello(frame, hello) ||
         hello.own_session == 0) {
-        ++counters_.malformed_frames;
+        ++shared_.counters.malformed_frames;
         return false;
     }
-    if (hello.destination_rank != config_.rank || d.header.source_rank == config_.rank) {
-        ++counters_.foreign_job;
+    if (hello.destination_rank != shared_.config.rank || d.header.source_rank == shared_.config.rank) {
+        ++shared_.counters.foreign_job;
         return false;
     }
-    const bool tagged = config_.job_key ? d.tag != nullptr : (d.header.flags & wire::flag::authenticated) != 0;
-    if (tagged != config_.job_key.has_value()) {
-        ++counters_.unauthenticated;
+    const bool tagged =
+        shared_.config.job_key ? d.tag != nullptr : (d.header.flags & wire::flag::authenticated) != 0;
+    if (tagged != shared_.config.job_key.has_value()) {
+        ++shared_.counters.unauthenticated;
         return false;
     }
-    if (!config_.job_key) return true;
-    const auto key = hello_key(config_, d.header.source_rank, config_.rank, hello.own_session);
+    if (!shared_.config.job_key) return true;
+    const auto key = hello_key(shared_.config, d.header.source_rank, shared_.config.rank, hello.own_session);
     if (!key->verify(d.bytes, d.header.packet_number, {d.payload, d.header.payload_bytes}, d.tag)) {
-        ++counters_.bad_tag;
+        ++shared_.counters.bad_tag;
         return false;
     }
-    if (session_cipher(offered_ciphers(config_.cipher, config_.crypto_library), {hello.ciphers})) return true;
-    ++counters_.no_common_cipher;
+    if (session_cipher(offered_ciphers(shared_.config.cipher, shared_.config.crypto_library), {hello.ciphers}))
+        return true;
+    ++shared_.counters.no_common_cipher;
     return false;
 }
 
-void Endpoint::handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& d) {
+void Sessions::handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& d) {
     wire::Hello hello;
-    if (!read_hello(d, hello) || closed_) return;
-    Peer* found = find_rank(d.header.source_rank);
+    if (!read_hello(d, hello) || shared_.closed) return;
+    Peer* found = shared_.find_rank(d.header.source_rank);
     if (!found) {
-        if (peers_.size() >= config_.max_peers) {
-            push_bound(Bound::peers, CommandError::too_many_peers, any_peer);
+        if (shared_.peers.size() >= shared_.config.max_peers) {
+            shared_.push_bound(Bound::peers, CommandError::too_many_peers, any_peer);
             return;
         }
         found = &new_peer(d.header.source_rank, *packet.address);
@@ -261,13 +305,13 @@ void Endpoint::handle_hello(Time now, Time arrived, const dlcp_packet& packet, c
     if (handshake.answer_due || handshake.candidate_answer_due()) {
         const bool into_channel = peer.up() && !handshake.candidate_answer_due() && is_trusted(peer.address);
         handshake.answer_address = into_channel ? peer.address : *packet.address;
-        queue_control(peer);
+        shared_.queue_control(peer);
     }
-    arm(peer);
+    shared_.arm(peer);
 }
 
 // The largest hello of a session is what the path carries; one that asks is answered at its own size.
-void Endpoint::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16_t datagram_bytes) {
+void Sessions::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16_t datagram_bytes) {
     HandshakeState& handshake = peer.handshake;
     if (hello.own_session != handshake.heard_session) {
         handshake.heard_session = hello.own_session;
@@ -276,14 +320,14 @@ void Endpoint::note_hello_size(Peer& peer, const wire::Hello& hello, std::uint16
     }
     peer.heard_hello_bytes = std::max(peer.heard_hello_bytes, datagram_bytes);
     std::vector<std::uint16_t>& sizes = handshake.answer_sizes;
-    const std::uint16_t size = std::clamp(datagram_bytes, least_datagram, config_.max_datagram_bytes);
+    const std::uint16_t size = std::clamp(datagram_bytes, least_datagram, shared_.config.max_datagram_bytes);
     if (!(hello.flags & wire::hello_flag_answer) && sizes.size() <= std::size(datagram_ladder) &&
         std::find(sizes.begin(), sizes.end(), size) == sizes.end())
         sizes.push_back(size);
 }
 
 // The peer repeats its hello, has found a private channel, or seems to have restarted.
-void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) {
+void Sessions::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) {
     HandshakeState& handshake = peer.handshake;
     const wire::Hello& hello = arrival.hello;
     const bool asks = !(hello.flags & wire::hello_flag_answer);
@@ -296,7 +340,7 @@ void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) 
             peer.address = handshake.channel;
             use_channel(peer);
             handshake.answer_due = true;
-            refresh(peer);
+            shared_.refresh(peer);
         }
         return;
     }
@@ -317,7 +361,7 @@ void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) 
 }
 
 // The session is established if the peer has received this side's id.
-void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arrival) {
+void Sessions::handle_hello_without_session(Peer& peer, const HelloArrival& arrival) {
     HandshakeState& handshake = peer.handshake;
     const wire::Hello& hello = arrival.hello;
     handshake.peer_session = hello.own_session;
@@ -333,7 +377,7 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
             hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
         establish(arrival.now, peer, std::min(path_bytes, hello.max_datagram_bytes));
         sample_hello(peer, arrival);
-        // Always over a channel: what follows a hello out of it needs no tag (authentic()).
+        // Always over a channel: what follows a hello out of it needs no tag (arrivals_.authentic()).
         handshake.answer_due |= !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
     }
     handshake.answer_due |= !(hello.flags & wire::hello_flag_answer);
@@ -342,10 +386,10 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
 // The round trip of the handshake. If hellos were repeated it is not known which one is answered: the estimate is then
 // such that the first packets do not time out where it was the oldest that still can be. Earlier ones came before the
 // peer listened, or were lost.
-void Endpoint::measure_handshake(Time now, Peer& peer, bool connecting) const {
+void Sessions::measure_handshake(Time now, Peer& peer, bool connecting) const {
     const HandshakeState& handshake = peer.handshake;
     const std::vector<Time>& sent = handshake.sent_at;
-    if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
+    if (!connecting) peer.rtt = RttEstimator(shared_.config.initial_rtt);
     if ((connecting ? handshake.attempts : handshake.answers) == 1) {
         peer.rtt.sample(now - (connecting ? sent.back() : handshake.answered_at));
     } else if (!peer.rtt.measured()) {
@@ -356,25 +400,25 @@ void Endpoint::measure_handshake(Time now, Peer& peer, bool connecting) const {
             longest = oldest != sent.end() ? now - *oldest : Duration{0};
         }
         // It times out after three times the estimate.
-        peer.rtt = RttEstimator(std::max(config_.initial_rtt, longest / 2));
+        peer.rtt = RttEstimator(std::max(shared_.config.initial_rtt, longest / 2));
     }
 }
 
 // Packets of this hello's session use this channel from now on.
-void Endpoint::note_channel(Peer& peer, const HelloArrival& arrival) {
+void Sessions::note_channel(Peer& peer, const HelloArrival& arrival) {
     if (!(arrival.packet.flags & DLCP_PACKET_TRUSTED)) return;
     peer.handshake.channel = *arrival.packet.address;
     peer.handshake.channel_session = arrival.hello.own_session;
 }
 
 // Only a hello that proves itself fresh measures the delay of an empty path.
-void Endpoint::sample_hello(Peer& peer, const HelloArrival& arrival) {
+void Sessions::sample_hello(Peer& peer, const HelloArrival& arrival) {
     peer.session->receiver.delays.sample_control(
         arrival.now, static_cast<std::uint32_t>(arrival.arrived.value) - arrival.header.timestamp_ns);
 }
 
 // Writes the hello that is due first: an answer about the candidate, an answer, or one that asks. False: none is due.
-bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
+bool Sessions::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
     if (handshake.candidate_answer_due() || handshake.answer_due) {
         const bool candidate = handshake.candidate_answer_due();
@@ -395,58 +439,62 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     std::int64_t all_bytes = 0;
     for (std::uint32_t rung = 0; hello_size(peer, rung) != 0; ++rung) all_bytes += hello_size(peer, rung);
     const std::uint32_t backoff = std::min<std::uint32_t>(handshake.attempts++, 10);
-    const Duration interval = std::min(config_.initial_rtt * (2LL << backoff), config_.max_rto);
-    handshake.at = now + std::max(interval, std::min({interval * (all_bytes / hello_bytes_per_interval),
-                                                      longest_plausible, config_.peer_timeout / least_ladders}));
-    arm(peer);
+    const Duration interval = std::min(shared_.config.initial_rtt * (2LL << backoff), shared_.config.max_rto);
+    handshake.at =
+        now + std::max(interval, std::min({interval * (all_bytes / hello_bytes_per_interval), longest_plausible,
+                                           shared_.config.peer_timeout / least_ladders}));
+    shared_.arm(peer);
     return true;
 }
 
 // An answer is as long as the hello that it answers, so that both directions are tested at that size.
-std::uint16_t Endpoint::take_answer_size(Peer& peer) const {
+std::uint16_t Sessions::take_answer_size(Peer& peer) const {
     std::vector<std::uint16_t>& sizes = peer.handshake.answer_sizes;
-    if (sizes.empty()) return std::clamp(peer.heard_hello_bytes, least_datagram, config_.max_datagram_bytes);
+    if (sizes.empty())
+        return std::clamp(peer.heard_hello_bytes, least_datagram, shared_.config.max_datagram_bytes);
     const auto largest = std::max_element(sizes.begin(), sizes.end());
     const std::uint16_t size = *largest;
     sizes.erase(largest);
     return size;
 }
 
-void Endpoint::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packet& slot) {
+void Sessions::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
     const std::uint64_t own = out.candidate ? handshake.candidate->own_session : handshake.own_session;
     const std::uint64_t theirs = out.candidate ? handshake.candidate->peer_session : handshake.peer_session;
-    const bool keyed = config_.job_key.has_value();
-    PacketBuilder packet(config_, wire::Type::hello, wire::control_class, theirs, now);
+    const bool keyed = shared_.config.job_key.has_value();
+    PacketBuilder packet(shared_.config, wire::Type::hello, wire::control_class, theirs, now);
     wire::Header& h = packet.header;
     h.flags = keyed ? wire::flag::authenticated : 0;
     h.packet_number = out.candidate ? handshake.candidate->next_number++ : handshake.next_number++;
     // Path 0 first: the peer learns this endpoint's address from its source address.
     if (peer.up())
-        h.path = peer.session->sender.paths.any_up(random_.next());
+        h.path = peer.session->sender.paths.any_up(shared_.random.next());
     else if (handshake.attempts > first_path_attempts)
-        h.path = static_cast<std::uint16_t>(handshake.attempts % config_.paths);
+        h.path = static_cast<std::uint16_t>(handshake.attempts % shared_.config.paths);
     const std::size_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, out.bytes - overhead);
-    wire::write_hello(writer,
-                      {.own_session = own,
-                       .echo_session = theirs,
-                       .destination_rank = peer.rank,
-                       .max_datagram_bytes = config_.max_datagram_bytes,
-                       .received_datagram_bytes = peer.heard_hello_bytes,
-                       .flags = (!out.candidate && peer.up() ? wire::hello_flag_established : 0) |
-                                (out.answers ? wire::hello_flag_answer : 0),
-                       .ciphers = keyed ? offered_ciphers(config_.cipher, config_.crypto_library).word : 0});
+    wire::write_hello(
+        writer,
+        {.own_session = own,
+         .echo_session = theirs,
+         .destination_rank = peer.rank,
+         .max_datagram_bytes = shared_.config.max_datagram_bytes,
+         .received_datagram_bytes = peer.heard_hello_bytes,
+         .flags = (!out.candidate && peer.up() ? wire::hello_flag_established : 0) |
+                  (out.answers ? wire::hello_flag_answer : 0),
+         .ciphers = keyed ? offered_ciphers(shared_.config.cipher, shared_.config.crypto_library).word : 0});
     if (writer.room() >= wire::frame_prefix_bytes) writer.put_padding(writer.room());
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
     packet.write_inline(slot, out.answers ? handshake.answer_address : peer.address,
-                        type_of_service(config_, wire::control_class, Ecn::not_capable));
+                        type_of_service(shared_.config, wire::control_class, Ecn::not_capable));
     slot.flags |= DLCP_PACKET_ALONE;
     if (keyed)
-        PacketBuilder::seal(slot, *hello_key(config_, config_.rank, peer.rank, own), h.packet_number, false);
-    ++counters_.control_packets_sent;
-    counters_.control_bytes_sent += writer.size();
-    counters_.header_bytes_sent += overhead;
+        PacketBuilder::seal(slot, *hello_key(shared_.config, shared_.config.rank, peer.rank, own), h.packet_number,
+                            false);
+    ++shared_.counters.control_packets_sent;
+    shared_.counters.control_bytes_sent += writer.size();
+    shared_.counters.header_bytes_sent += overhead;
 }
 
 }  // namespace dlcp

@@ -1,0 +1,57 @@
+// ReceiverCredit: the receive buffer is shared by those who send, and grants come at the line's rate.
+#include <doctest/doctest.h>
+
+#include "support/native/engine_parts.hpp"
+
+namespace dlcp::test {
+namespace {
+
+TEST_CASE("receiver credit: recent senders share the buffer, and one that falls silent leaves its share") {
+    EngineParts parts;
+    Peer& one = parts.add_established(1);
+    Peer& two = parts.add_established(2);
+    const Bytes buffer = parts.shared.config.receive_buffer;
+    one.last_data_at = two.last_data_at = Time{0};
+    CHECK(parts.credit.allowed(Time{0}, one).bytes == buffer);
+    CHECK(parts.credit.one_sender());
+    CHECK(parts.credit.allowed(Time{0}, two).bytes == buffer / 2);
+    CHECK(parts.credit.allowed(Time{0}, one).bytes == buffer / 2);
+    CHECK_FALSE(parts.credit.one_sender());
+    const Time later = Time{0} + seconds(1);
+    one.last_data_at = later;
+    CHECK(parts.credit.allowed(later, one).bytes == buffer);
+    CHECK_FALSE(parts.credit.allowed(later, one).turn);
+}
+
+TEST_CASE("receiver credit: a channel's capacity is not shared, and a share is two datagrams at least") {
+    EndpointConfig config;
+    config.receive_buffer = Bytes{config.max_datagram_bytes};
+    EngineParts parts(config);
+    Peer& network = parts.add_established(1);
+    Peer& channel = parts.add_established(2);
+    channel.address.flags |= DLCP_ADDRESS_TRUSTED;
+    CHECK(parts.credit.allowed(Time{0}, channel).bytes == config.channel_buffer);
+    CHECK(parts.credit.allowed(Time{0}, network).bytes == Bytes{2u * config.max_datagram_bytes});
+}
+
+TEST_CASE(
+    "receiver credit: a peer that asks is granted a quantum at a time, and none of it is left to its next "
+    "session") {
+    EndpointConfig config;
+    config.line_rate = Rate{8'000'000'000};  // a byte a nanosecond
+    EngineParts parts(config);
+    Peer& peer = parts.add_established(1);
+    CHECK(parts.credit.next_deadline() == time_never);
+    parts.credit.want(Time{0}, peer, Bytes{100 * 1024});
+    parts.credit.handle_timer(Time{0});
+    CHECK(parts.credit.granted(peer) == Bytes{64 * 1024});
+    CHECK(peer.session->owed.grant);
+    CHECK(parts.credit.next_deadline() == Time{64 * 1024});
+    parts.credit.handle_timer(Time{64 * 1024});
+    CHECK(parts.credit.granted(peer) == Bytes{100 * 1024});
+    parts.credit.forget(peer);
+    CHECK(parts.credit.granted(peer) == Bytes{0});
+}
+
+}  // namespace
+}  // namespace dlcp::test
