@@ -1,4 +1,4 @@
-"""How transports do on simulated networks: `dlcp study NAME` prints a table and leaves NAME.md, .json, .csv and .png.
+"""How transports do on simulated networks: `dlcp study NAME` prints a table and leaves NAME.md, NAME.csv and NAME.png.
 
 A study is a module of this package with `NAME`, `SUMMARY` and `run(output, quick, seeds)`; being there is being listed.
 What several studies share is in modules whose names begin with `_`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import json
 import pkgutil
 from contextlib import nullcontext, redirect_stdout
 from typing import Any
@@ -25,8 +26,9 @@ def studies() -> dict[str, Any]:
 
 
 def run(study: Any, options: argparse.Namespace) -> None:
-    """`dlcp study NAME …` for a module. With --json the file takes the place of what it prints."""
+    """`dlcp study NAME …` for a module. With --json what it returns takes the place of what it prints."""
     with redirect_stdout(io.StringIO()) if options.json else nullcontext():
-        study.run(options.output, options.quick, options.seeds or (1 if options.quick else DEFAULT_SEEDS))
+        seeds = options.seeds or (1 if options.quick else DEFAULT_SEEDS)
+        told = study.run(options.output, options.quick, seeds)
     if options.json:
-        print((options.output / f"{study.NAME}.json").read_text(encoding="utf-8"), end="")
+        print(json.dumps(told, ensure_ascii=False, indent=1))

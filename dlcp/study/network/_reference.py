@@ -119,8 +119,8 @@ def leave(
     bars: Sequence[Bar],
     notes: Sequence[str],
     draw: Callable[[Path], object],
-) -> None:
+) -> _sweep.Told:
     """What a study of speed leaves: tables, bars and notes; as CSV the first table."""
     lines = [*(bar.text() for bar in bars), *notes]
     text = _sweep.bullets(lines)
-    _sweep.leave(stem, tables, lines, markdown=[*tables, text], csv=tables[0].csv(), draw=draw)
+    return _sweep.leave(stem, tables, lines, markdown=[*tables, text], csv=tables[0].csv(), draw=draw)

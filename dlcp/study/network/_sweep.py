@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import subprocess
@@ -31,6 +30,10 @@ J = TypeVar("J")
 
 
 # --- runs -----------------------------------------------------------------------------------------------------
+
+
+Told = dict[str, list[Any]]
+"""What a study found, for programs: its tables, by column, and its notes."""
 
 
 def parallel(function: Callable[[J], F], jobs: Iterable[J], processes: int | None = None) -> list[F]:
@@ -174,10 +177,10 @@ def leave(
     markdown: Iterable[str | Table],
     csv: str,
     draw: Callable[[Path], object],
-) -> None:
-    """Prints tables and lines; writes STEM.json of both, STEM.md, of the given paragraphs, STEM.csv and STEM.png.
+) -> Told:
+    """Prints tables and lines; writes STEM.md, of the given paragraphs, STEM.csv and STEM.png.
 
-    Where a picture needs what is not installed, that is printed instead.
+    Where a picture needs what is not installed, that is printed instead. Returns what --json prints.
     """
     shown = [*(one.text() for one in tables), "\n".join(lines)]
     print("\n\n".join(part for part in shown if part))
@@ -186,12 +189,9 @@ def leave(
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     stem.with_suffix(".csv").write_text(csv, encoding="utf-8")
-    told = {"tables": [one.as_dict() for one in tables], "notes": list(lines)}
-    stem.with_suffix(".json").write_text(
-        f"{json.dumps(told, ensure_ascii=False, indent=1)}\n", encoding="utf-8"
-    )
     try:
         draw(stem.with_suffix(".png"))
         print(f"\npicture: {stem.with_suffix('.png')}")
     except pictures.PictureError as error:
         print(f"\nno picture: {error}")
+    return {"tables": [one.as_dict() for one in tables], "notes": list(lines)}

@@ -192,7 +192,7 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     pictures.save(figure, path)
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     looked_at = conditions(quick)
     cases = [Case(condition, budget) for condition in looked_at for budget in (0, *BUDGETS)]
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
@@ -201,7 +201,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         f"{plural(seeds, 'seed')}; {LEAVES} leaves of {HOSTS_PER_LEAF} ranks, payloads of 4096 bytes; "
         "sizes are of the tensor at a rank; lost: packets that switches dropped or trimmed in the reliable step."
     )
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         [table],
         [*notes, setting],

@@ -471,7 +471,7 @@ def _by_timeout_lines(axes: Axes, workload: str, found: Mapping[Case, Found]) ->
     axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     cases: list[Case] = []
     for workload in WORKLOADS:
         cases += by_load_cases(workload, (LOAD,) if quick else LOADS)
@@ -484,7 +484,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     found = _sweep.measure(simulate, cases, duration_s, range(1, seeds + 1))
     tables = [table(workload, found) for workload in WORKLOADS for table in (by_load, by_condition)]
     sentences = [sentence for workload in WORKLOADS for sentence in verdict(workload, found)]
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         tables,
         sentences,

@@ -188,13 +188,13 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     pictures.save(figure, path)
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     looked_at = conditions(quick)
     cases = [Case(condition, transport) for condition in looked_at for transport in (UET, DLCP)]
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
     table, notes = times(found, looked_at), words(found, looked_at)
     setting = f"{plural(seeds, 'seed')}; times are means of all seeds."
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         [table],
         [*notes, setting],

@@ -432,12 +432,12 @@ def _bars(axes: Axes, shown: Mapping[Case, Found], found: Mapping[Case, Found], 
     axes.legend(fontsize="x-small", ncols=4, loc="upper left")
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     plan = QUICK if quick else FULL
     found = _sweep.measure(simulate, cases_of(quick), plan, range(1, seeds + 1))
     tables = [table(topology, found, plan) for topology in TOPOLOGIES for table in (by_condition, by_bound)]
     sentences = list(verdict(found, plan))
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         tables,
         sentences,

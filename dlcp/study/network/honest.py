@@ -465,7 +465,7 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
     pictures.save(figure, path)
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     size = QUICK_BYTES if quick else FULL_BYTES
     looked_at = conditions(quick)
     cases, varied = cases_of(looked_at), varied_cases(looked_at)
@@ -482,7 +482,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         f"critical unless it says otherwise; a gray link loses {100 * GRAY_RATIO:g} % from leaf 0 to spine 0. Bounds "
         "count payload on the busiest link."
     )
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         tables,
         [*notes, setting],

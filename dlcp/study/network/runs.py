@@ -134,7 +134,7 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     pictures.save(figure, path)
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     looked_at = conditions(quick)
     cases = [Case(condition, length) for condition in looked_at for length in LENGTHS]
     found = _sweep.measure(simulate, cases, None, range(1, seeds + 1), processes=1 if quick else None)
@@ -146,7 +146,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
             f"length's time, {np.mean(ratios):.3f} in the mean."
         )
     notes.append(f"{plural(seeds, 'seed')}; times are means of all seeds.")
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         [table],
         notes,

@@ -302,7 +302,7 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     iterations = 1 if quick else 2
     worlds = (16, 64) if quick else (16, 64, 512)
     rings = [
@@ -331,7 +331,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         hosts_table(dict(zip(hosts, of_hosts, strict=True))),
     ]
     lines = _notes(found)
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         tables,
         lines,

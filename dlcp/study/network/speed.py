@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlcp.study.network import _ns3, _reference
+from dlcp.study.network import _ns3, _reference, _sweep
 from dlcp.study.network._reference import Bar
 from dlcp.units import grouped
 from dlcp_sim.report.tables import Table
@@ -83,7 +83,7 @@ class Case:
         return 1e9 * statistics.median(self.cpu_s) / self.hops
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     """Measures, prints, writes. The seed is part of the workloads' definition, so `seeds` changes nothing."""
     repetitions = 2 if quick else REPETITIONS
     native = _reference.native_programs("simulator", "simulator_floor")
@@ -95,7 +95,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     setup = _setup()
     tables = [_table(cases), _other_table(instructions, setup)]
     bars, notes = _bars(cases, instructions, setup), _notes(cases, repetitions, native)
-    _reference.leave(output / NAME, tables, bars, notes, partial(_draw, cases))
+    return _reference.leave(output / NAME, tables, bars, notes, partial(_draw, cases))
 
 
 # --- measuring ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlcp.study.network import _reference
+from dlcp.study.network import _reference, _sweep
 from dlcp.study.network._reference import Bar
 from dlcp_sim.report.tables import Table
 
@@ -58,7 +58,7 @@ def digest(result: Result) -> str:
     return found.hexdigest()[:16]
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     """Measures, prints, writes. The workload is one of the shared ones, so `seeds` changes nothing."""
     repetitions = 3 if quick else REPETITIONS
     cases = [Case("ndp")] if quick else [Case("ndp"), Case("dlcp")]
@@ -84,9 +84,10 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         f"{repetitions} pairs on {_reference.machine()}; {len(os.sched_getaffinity(0))} cores may be used.",
         "wall: time in the native loop; gain: one thread's wall time over two threads' of the same pair.",
     ]
-    _reference.leave(output / NAME, [_table(cases)], bars, notes, partial(_draw, cases))
+    told = _reference.leave(output / NAME, [_table(cases)], bars, notes, partial(_draw, cases))
     if different:
         raise AssertionError(f"{', '.join(different)}: the result depends on the number of threads")
+    return told
 
 
 def _table(cases: Sequence[Case]) -> Table:

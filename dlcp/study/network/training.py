@@ -345,7 +345,7 @@ def _float(value: object) -> float:
     return value
 
 
-def run(output: Path, quick: bool, seeds: int) -> None:
+def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     models = ("resnet50", "inception_v3") if quick else MODELS
     rates = (10e9,) if quick else RATES_BPS
     buffers: tuple[int | None, ...] = (128_000, None) if quick else (128_000, 512_000, None)
@@ -357,7 +357,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     main = by_model(found, models, rates)
     sweep = by_condition(found, *swept, buffers, timeouts)
     lines = notes(found, sweep, main)
-    _sweep.leave(
+    return _sweep.leave(
         output / NAME,
         [main, sweep],
         lines,
