@@ -119,6 +119,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 COMMENTS_AND_STRINGS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|^\s*#.*$', re.MULTILINE)
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?:\s+final)?(?:\s*:[^;{]*)?\s*\{")
+OPERATOR, ANGLES = re.compile(r"\boperator\W+\("), re.compile(r"<[^<>;]*>")
 NO_FUNCTION = re.compile(
     r"\s*(?:(?:public|private|protected):\s*)?(?:static_assert|using|friend|enum)\b|[^(]*=[^=(]*\("
 )
@@ -135,7 +136,10 @@ def native_methods(text: str) -> Iterator[tuple[str, int]]:
                 break
             if depth == 1:
                 own.append(";" if character == "}" else character)
-        statements = "".join(own).split(";")
+        flat = OPERATOR.sub("operator(", "".join(own))
+        while (without := ANGLES.sub("", flat)) != flat:
+            flat = without
+        statements = flat.split(";")
         yield begin[1], sum("(" in one and not NO_FUNCTION.match(one) for one in statements)
 
 
@@ -203,6 +207,8 @@ def test_sizes_are_counted(tmp_path: Path) -> None:
         "public:\n"
         "    explicit B(int a) : a_{a} {}\n"
         "    friend bool operator==(B, B) = default;\n"
+        "    B& operator=(const B&) = delete;\n"
+        "    std::function<void(int)> f_;\n"
         "    [[gnu::always_inline]] inline void f(int a, int b) const;\n"
         "    struct D { int g() { return h(1); } };\n"
         "private:\n"
@@ -213,7 +219,7 @@ def test_sizes_are_counted(tmp_path: Path) -> None:
     assert measured(tmp_path) == {
         "lines of a function": {"bench/a.py:A.f": 3, "bench/a.py:A.f.g": 2, "bench/a.py:A.h": 2},
         "parameters of a function": {"bench/a.py:A.f": 5, "bench/a.py:A.f.g": 0, "bench/a.py:A.h": 0},
-        "methods of a class": {"bench/a.py:A": 2, "native/a.hpp:B": 2, "native/a.hpp:D": 1},
+        "methods of a class": {"bench/a.py:A": 2, "native/a.hpp:B": 3, "native/a.hpp:D": 1},
         "files of a folder": {"bench": 2, "bench/deep": 1},
     }
 

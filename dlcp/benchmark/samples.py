@@ -74,7 +74,7 @@ _WIDTHS = (6, -4, 8, 8, 6, 6, 5, 5, -16)
 
 def heading(collective: str, ranks: int, hosts: int, backends: Sequence[str]) -> list[str]:
     """The lines above the table."""
-    where = f"{ranks} ranks on {plural(hosts, 'host')}"
+    where = f"{plural(ranks, 'rank')} on {plural(hosts, 'host')}"
     lines = [f"{collective} of float32, {where}, over {' and '.join(backends)}"]
     if len(backends) > 1:
         lines[0] += " in turns"

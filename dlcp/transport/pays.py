@@ -82,7 +82,7 @@ def share(codec: str) -> float:
 def report(training: Training) -> Iterator[str]:
     """The lines that the command prints."""
     hosts = len(set(training.hosts))
-    where = f"{training.ranks} ranks on {plural(hosts, 'host')}, {rate(training.rate_bps)} each"
+    where = f"{plural(training.ranks, 'rank')} on {plural(hosts, 'host')}, {rate(training.rate_bps)} each"
     yield f"{grouped(training.parameters)} parameters; {where}; {duration(training.step_s)} without an exchange\n"
     rows = [("", "bytes", "exchange", "step", "beside Gloo's")]
     exchanges = exchange_s(training)

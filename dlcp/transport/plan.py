@@ -159,9 +159,9 @@ class Planner:
         size = len(self._members)
         network = self._network() if size <= RANKS_MAX else None
         if network is None:
-            return f"{size} ranks"
+            return plural(size, "rank")
         hosts = len(set(network.hosts))
-        ranks = f"{size} ranks on {plural(hosts, 'host')}"
+        ranks = f"{plural(size, 'rank')} on {plural(hosts, 'host')}"
         if collective == "all_reduce" and self._crowded():
             return f"of few messages, since some of the {ranks} share a processor"
         between = (

@@ -1,7 +1,6 @@
 #include "engine/arrivals.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace dlcp {
 

@@ -10,6 +10,7 @@
 #include "engine/incoming.hpp"
 #include "engine/liveness.hpp"
 #include "engine/outgoing.hpp"
+#include "engine/prefetch.hpp"
 #include "engine/receiver_credit.hpp"
 #include "engine/recovery.hpp"
 #include "engine/sessions.hpp"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "engine/frames.hpp"
 #include "engine/receiver_credit.hpp"

@@ -1,6 +1,7 @@
 #include "engine/data_writer.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/packet_builder.hpp"
 

@@ -4,7 +4,6 @@
 // can pass it to the kernel in one piece. Within a class, peers take turns run by run.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <span>
 

@@ -2,10 +2,16 @@
 #include "engine/endpoint.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace dlcp {
 
 namespace {
+
+// Wherever packets come out: the flags do not count.
+bool same_place(const dlcp_address& a, const dlcp_address& b) {
+    return a.length == b.length && std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+}
 
 bool is_incoming(MessageId id) { return id.slot != UINT32_MAX && (id.slot & SharedState::incoming_bit) != 0; }
 
@@ -18,7 +24,7 @@ CommandResult<PeerId> Endpoint::connect(Time now, std::uint32_t rank, const dlcp
     if (rank == shared_.config.rank) return {{}, CommandError::own_rank};
     Peer* peer = shared_.find_rank(rank);
     if (peer) {
-        if (!same_address(peer->address, address)) {
+        if (!same_place(peer->address, address)) {
             // A peer that spoke first may be reachable at another address than it sends from. The address of a named
             // peer does not change while its session is up.
             if (peer->up() && !peer->learned) return {{}, CommandError::duplicate_rank};

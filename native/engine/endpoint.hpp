@@ -20,21 +20,25 @@
 //
 // The only callback is a receive's BlockSink (message_command.hpp); everything else is queued as an event.
 //
-// Inside, a state that is shared (shared_state.hpp) and parts that work on it. Each part is a class with a header of its own, and
-// knows only parts above it in this list:
+// Inside, a state that is shared (shared_state.hpp) and parts that work on it. Each part is a class with a header of its
+// own, and knows only parts above it in this list:
 //
-//   Liveness        whether a peer owes an answer      Matching       receives and messages by tag
-//   ReceiverCredit  what senders are allowed           Pieces         packets larger than the path carries
-//   Outgoing        messages to peers                  Incoming       messages from peers, and receives
+//   Liveness        whether a peer owes an answer, and when to ask for it
+//   ReceiverCredit  what senders are allowed: shares of the buffer, turns, grants
+//   Pieces          data packets that are larger than their path carries
+//   Outgoing        messages to peers
+//   Incoming        messages from peers and the receives for them, which Matching brings together
 //   Recovery        acknowledgements, losses, silence
-//   Sessions        handshakes, beginning and end      ControlWriter  control packets out
-//   Arrivals        packets in, and their frames       DataWriter     runs of data packets out
+//   Sessions        handshakes: how sessions begin, and how they end
+//   ControlWriter   control packets out
+//   Arrivals        packets in, and what their frames do
+//   DataWriter      runs of data packets out
 //
-// The endpoint itself checks commands, and has the timers (timers.cpp), the invariants (invariants.cpp), and memory asked
-// for ahead of a call (foresight.cpp).
+// The endpoint itself passes commands to the parts, and has the timers (timers.cpp), the invariants (invariants.cpp), and
+// memory asked for ahead of a call (foresight.cpp).
 //
-// Invariant: a part that changes what a peer may send calls SharedState::refresh(peer) or queues it; a part that changes a time
-// calls SharedState::arm(peer).
+// Invariant: a part that changes what a peer may send calls SharedState::refresh(peer) or queues it; a part that changes
+// a time calls SharedState::arm(peer).
 #pragma once
 
 #include <bit>

@@ -37,7 +37,6 @@ void write_ids(wire::FrameWriter& writer, wire::FrameType type, std::vector<std:
 }
 
 // Marks the answer to this message as no longer queued.
-// Marks the answers to these messages as no longer queued.
 void note_answered(Peer& peer, std::uint32_t wire_id) {
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     if (messages.contains(wire_id)) messages[wire_id].answer_queued = false;

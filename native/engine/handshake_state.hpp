@@ -1,6 +1,6 @@
 // The state of a handshake with one peer: the session ids of both sides, and when to send the next hello.
 //
-// Written by Sessions. When a session ends a new one starts with a fresh id.
+// Written by Sessions, and by the endpoint when its time has come. When a session ends a new one starts with a fresh id.
 #pragma once
 
 #include <cstdint>

@@ -216,7 +216,7 @@ bool Incoming::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     return true;
 }
 
-// Whether a message lies so far ahead of the oldest open one that the receiver could not remember its state.
+// A message lies so far ahead of the oldest open one that its state could not be remembered: it is held.
 void Incoming::hold_beyond_span(Peer& peer, const wire::Header& h) {
     ++shared_.counters.held_packets;
     std::vector<std::uint32_t>& ids = peer.session->owed.hold_ids;
@@ -416,7 +416,6 @@ void Incoming::forget_outcome(IncomingEntry& entry) {
     forget(slot);
 }
 
-// Nothing is left to report about messages that are over: the session ends.
 void Incoming::answer_again(Peer& peer) {
     const IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     for (std::uint32_t id = messages.base(); id != messages.end(); ++id)

@@ -20,8 +20,8 @@ public:
     Incoming(SharedState& shared, Liveness& liveness, ReceiverCredit& credit)
         : shared_(shared), liveness_(liveness), credit_(credit), matching_(shared.incoming) {}
 
-    // Commands, as Endpoint has them; `peer` is nullptr for any. claim() posts a receive for a message that is here, in
-    // full or in part, and returns nothing if there is none; post() posts one that waits.
+    // Commands, as Endpoint has them; `peer` is nullptr for any. claim() gives the receive the message that is
+    // here, in full or in part; nothing: none is. post() lets it wait.
     std::optional<MessageId> claim(Time now, Peer* peer, const ReceiveCommand& command);
     CommandResult<MessageId> post(Time now, Peer* peer, const ReceiveCommand& command);
     CommandError cancel(Time now, MessageId id);
@@ -43,7 +43,7 @@ public:
     void advance_floor(Time now, Peer& peer, std::uint32_t floor);
     // Owes the sender an answer in the next control packet: how one of its messages ended, or that it must wait.
     void answer(Peer& peer, std::uint32_t wire_id);
-    // The same of all that have arrived whole: a sender that missed the answer would take its message for failed.
+    // The same of all that ended well, whole or with blocks abandoned: a sender that missed the answer would take its message for failed.
     void answer_again(Peer& peer);
     // The session ends: messages that began to arrive fail, and nothing is left to report about those that are over.
     void end_active(Time now, Peer& peer);

@@ -19,8 +19,8 @@ public:
     void ask(Peer& peer);
     // Many packets to this peer are lost, but not in a queue.
     bool loses_by_chance(const Peer& peer) const;
-    // Probe timeouts double, up to 2^this of the first (and max_rto). Where silence is an accident, waiting longer helps
-    // nobody: they double once.
+    // How often probe timeouts double at most (and up to max_rto). Where silence is an accident, waiting longer helps
+    // nobody: once.
     std::uint32_t most_backoff(const Peer& peer) const { return loses_by_chance(peer) ? 1 : 6; }
 
 private:

@@ -29,11 +29,11 @@ void Matching::post(std::uint32_t slot) {
 }
 
 void Matching::unpost(std::uint32_t slot) {
+    if (!messages_[slot].match_link.linked) return;
     if (messages_[slot].wanted_peer == UINT32_MAX) --any_receives_;
     remove(posted_scope, slot);
 }
 
-// The first receive that accepts a message from `peer`; UINT32_MAX if there is none.
 std::uint32_t Matching::find_posted(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(posted_scope, tag);
     if (!chain) return UINT32_MAX;
@@ -50,7 +50,6 @@ std::uint32_t Matching::take_posted(std::uint32_t peer, std::uint64_t tag) {
     return slot;
 }
 
-// The first message without a receive that a receive from `peer` (UINT32_MAX: any peer) accepts; it stays in the chain.
 std::uint32_t Matching::find_unexpected(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(unexpected_scope, tag);
     if (!chain) return UINT32_MAX;

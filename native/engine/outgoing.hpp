@@ -26,7 +26,7 @@ public:
     // The message that the peer's frame names; UINT32_MAX if it is over.
     static std::uint32_t find(const Peer& peer, std::uint32_t wire_id);
     bool first_of_tag(std::uint32_t slot);
-    // A message is first of its tag and its session is up: it may be sent.
+    // Lets a message leave that is first of its tag, while its session is up.
     void enqueue(std::uint32_t slot, bool front);
     // The session is up: messages that waited for it are cut as it needs, and may leave, except behind an earlier one of
     // their tag.

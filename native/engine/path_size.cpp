@@ -2,7 +2,7 @@
 //
 // size_search.hpp decides; here are its packets and its clock. A test is a control packet of padding that asks for an
 // acknowledgement. While a search is under way, control packets are small. Its result lowers the size of datagrams and
-// the blocks of later messages; blocks that are too large by then leave in pieces (pieces.cpp). The size never grows
+// the blocks of later messages; blocks that are too large by then leave in pieces (pieces.hpp). The size never grows
 // again in this session: another handshake finds it anew.
 #include <algorithm>
 
@@ -16,7 +16,6 @@ constexpr std::uint32_t most_test_backoff = 6;
 
 }  // namespace
 
-// Large packets seem to vanish.
 void Recovery::suspect_path_size(Time now, Peer& peer) {
     SenderState& sender = peer.session->sender;
     if (sender.size_search.active() || is_trusted(peer.address)) return;

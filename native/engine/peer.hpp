@@ -48,7 +48,7 @@ struct alignas(cache_line_bytes) Peer {
     // The blocks before they were last lowered in this session; else as `block_bytes`.
     std::uint16_t former_block_bytes = 0;
 
-    // Liveness (changed by recovery): when an authentic packet last came, and how many packets the keep-alive timer has
+    // Liveness: when an authentic packet last came, and how many packets the keep-alive timer has
     // asked for since.
     Time last_heard{0};
     std::uint32_t keepalive_tries = 0;
@@ -81,12 +81,12 @@ struct alignas(cache_line_bytes) Peer {
     // Receives for this peer that are not over; 0 to max_messages_per_peer.
     std::uint32_t receives = 0;
 
-    // Membership in the endpoint's lists, so that each holds the peer once.
-    bool control_queued = false;       // control_queue_
-    std::uint8_t ready_classes = 0;    // bit c: ready_[c]
-    bool touched = false;              // touched_: the current batch held a packet from it
-    bool sends = false;                // senders_
-    Time last_data_at{INT64_MIN / 2};  // when data last came: decides how long it stays in senders_
+    // Membership in lists of the parts, so that each holds the peer once.
+    bool control_queued = false;       // SharedState::control_queue
+    std::uint8_t ready_classes = 0;    // bit c: SharedState::ready[c]
+    bool touched = false;              // Arrivals: the current batch held a packet from it
+    bool sends = false;                // ReceiverCredit: it sent data recently
+    Time last_data_at{INT64_MIN / 2};  // when data last came: decides how long it counts as one that sends
 
     // What may be in flight at once where `bytes` may come to wait there: on a long path the rest is on its way. A
     // handshake's guess makes no path long.

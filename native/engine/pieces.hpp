@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/prefetch.hpp"
 #include "engine/shared_state.hpp"
 
 namespace dlcp {

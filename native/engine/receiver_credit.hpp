@@ -5,6 +5,7 @@
 // acknowledgements and grant frames; a change of it is owed to the peer as a control packet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -31,13 +32,15 @@ public:
     // Data comes from one peer at most.
     bool one_sender() const { return senders_.size() <= 1; }
 
-    // Something of a message with a receive is to come, has been placed, and is over or abandoned. What nobody has asked
-    // for has no turns: the engine does not know yet whether it is a part of a whole.
+    // A message with a receive is to come, in whole or in part. What nobody has asked for has no turns: the engine does not
+    // know yet whether it is a part of a whole.
     void expect(IncomingMessage& message);
+    // So many of its bytes have been placed.
     void placed(const IncomingMessage& message, std::uint32_t bytes) {
         if (message.counted && !message.part)
             turns_.placed(message.peer, {message.traffic_class, message.message_bytes}, bytes);
     }
+    // It is over: no more of it is to come.
     void ended(const IncomingMessage& message) {
         if (message.counted && message.part)
             turns_.part_ended(message.peer);

@@ -1,7 +1,7 @@
 // What one session keeps about packets and messages from the peer.
 //
-// Written by Arrivals and Incoming; ControlWriter reads what to acknowledge and answer. A value: a new session starts with a new
-// one.
+// Written by Arrivals and Incoming. ControlWriter reads what to acknowledge and answer, and clears what it wrote. A value: a
+// new session starts with a new one.
 #pragma once
 
 #include <cstdint>

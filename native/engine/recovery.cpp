@@ -1,4 +1,4 @@
-// Acknowledgements and losses: what became of each packet.
+// How packets count as lost.
 //
 // A packet counts as lost when any of these holds: a later packet of its lane (path and class) is acknowledged and lies
 // beyond the lane's tolerance; a packet of another lane that was sent a reordering window later is acknowledged (RFC

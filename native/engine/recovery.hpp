@@ -1,7 +1,7 @@
 // What became of each packet: acknowledgements, losses, silence, and paths that stop to carry large packets.
 //
 // It decides when a packet counts as lost, hands its blocks back to Outgoing, and reports to the path set, to congestion
-// control and to the pacer. What a receiver allows this sender (credit, turns, grants) arrives here too.
+// control and to the pacer. What an acknowledgement says of credit and turns is taken here too.
 #pragma once
 
 #include <cstdint>

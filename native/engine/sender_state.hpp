@@ -1,7 +1,7 @@
 // What one session keeps about packets and messages to the peer.
 //
-// Written by DataWriter (what leaves) and Recovery (acknowledged or lost); Outgoing changes the queues and ids of
-// messages. A value: a new session starts with a new one.
+// Written by DataWriter (what leaves) and Recovery (acknowledged or lost). Outgoing changes the queues and ids of
+// messages, Sessions sets what a handshake found, Liveness times and demands, Arrivals what the peer grants. A value: a new session starts with a new one.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ namespace dlcp {
 using StartedList = IntrusiveList<OutgoingMessage, &OutgoingMessage::started_link>;
 
 struct SenderState {
-    // Packets by number, from sending until they are resolved. transmit and control add, recovery resolves.
+    // Packets by number, from sending until they are resolved. DataWriter and ControlWriter add, Recovery resolves.
     SentRing sent;
     // Data packets in `sent` that are not declared lost; 0 to PacketWindow::width.
     std::uint32_t awaiting = 0;

@@ -1,10 +1,8 @@
 #include "engine/sessions.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/datagram_sizes.hpp"
-#include "engine/frames.hpp"
 #include "engine/packet_builder.hpp"
 
 namespace dlcp {
@@ -228,7 +226,6 @@ bool Sessions::proves(SessionKeys& keys, const wire::Datagram& d) {
     return key->verify(d.bytes, d.header.packet_number, payload, d.tag);
 }
 
-// A packet arrived before the hello that should have established its session: if authentic, it proves the same.
 bool Sessions::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     const HandshakeState& handshake = peer.handshake;
     const bool candidate =
@@ -377,7 +374,7 @@ void Sessions::handle_hello_without_session(Peer& peer, const HelloArrival& arri
             hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
         establish(arrival.now, peer, std::min(path_bytes, hello.max_datagram_bytes));
         sample_hello(peer, arrival);
-        // Always over a channel: what follows a hello out of it needs no tag (arrivals_.authentic()).
+        // Always over a channel: what follows a hello out of it needs no tag (Arrivals::authentic).
         handshake.answer_due |= !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
     }
     handshake.answer_due |= !(hello.flags & wire::hello_flag_answer);
@@ -417,7 +414,6 @@ void Sessions::sample_hello(Peer& peer, const HelloArrival& arrival) {
         arrival.now, static_cast<std::uint32_t>(arrival.arrived.value) - arrival.header.timestamp_ns);
 }
 
-// Writes the hello that is due first: an answer about the candidate, an answer, or one that asks. False: none is due.
 bool Sessions::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
     if (handshake.candidate_answer_due() || handshake.answer_due) {

@@ -1,7 +1,8 @@
 // What the parts of an endpoint share: its configuration, its peers, its messages, and the queues in which peers wait for
-// a part. No part decides here; each part's header says what it does with these, and which other parts it knows.
+// a part. Nothing is decided here; each part's header says what it does with these, and which other parts it knows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "engine/random.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/run_length.hpp"
+#include "engine/slab.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {

@@ -12,6 +12,7 @@ void Endpoint::probe(PeerId id) {
     shared_.queue_control(*peer);
 }
 
+// A peer that owes something and is silent for peer_timeout is dead.
 void Endpoint::fire(Time now, Peer& peer) {
     shared_.peer_timers.set(peer.index, time_never);
     const Time last_sign = std::max(peer.last_heard, peer.waiting_since);

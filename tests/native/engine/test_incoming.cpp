@@ -64,7 +64,7 @@ TEST_CASE("incoming: what the sender's floor passes is over") {
     CHECK(parts.shared.counters.late_blocks == 1);
 }
 
-TEST_CASE("incoming: discarded messages are refused, and their room is free") {
+TEST_CASE("incoming: an incomplete message that is discarded is refused, and the room of all is free") {
     EngineParts parts;
     Peer& peer = parts.add_established(1);
     parts.arrive(Time{0}, peer, 1, 7, 2, 0);  // incomplete

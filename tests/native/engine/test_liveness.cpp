@@ -19,7 +19,8 @@ TEST_CASE(
     CHECK(peer.keepalive_at == Time{0} + seconds(2));  // of ten at most, whatever the peer's timeout
     parts.leave(Time{0}, peer, parts.send(Time{0}, peer, 7, 1));
     parts.liveness.update(Time{0}, peer);
-    CHECK(peer.session->sender.probe_at != time_never);
+    const EndpointConfig& config = parts.shared.config;
+    CHECK(peer.session->sender.probe_at == Time{0} + peer.rtt.timeout(config.min_rto) + config.max_ack_delay);
     CHECK(parts.shared.peer_timers.next() <= peer.session->sender.probe_at);
 }
 

@@ -31,6 +31,7 @@ TEST_CASE("receiver credit: a channel's capacity is not shared, and a share is t
     Peer& channel = parts.add_established(2);
     channel.address.flags |= DLCP_ADDRESS_TRUSTED;
     CHECK(parts.credit.allowed(Time{0}, channel).bytes == config.channel_buffer);
+    CHECK(parts.credit.one_sender());
     CHECK(parts.credit.allowed(Time{0}, network).bytes == Bytes{2u * config.max_datagram_bytes});
 }
 

@@ -80,6 +80,7 @@ TEST_CASE("recovery: trimmed packets leave again at once") {
     sending.recovery.handle_trimmed(Time{1}, sending.peer, numbers.data(), 2);
     CHECK(sending.shared.counters.lost_packets == 2);
     CHECK(sending.shared.outgoing[sending.slot].peek().block == 0);
+    CHECK(sending.shared.outgoing[sending.slot].queue_link.linked);
 }
 
 TEST_CASE("recovery: silence asks with a probe behind the data, then takes all of it for lost") {

@@ -72,7 +72,7 @@ struct Pair {
     VirtualNetwork network;
 };
 
-using Arrivals = std::vector<std::pair<std::int64_t, int>>;
+using Seen = std::vector<std::pair<std::int64_t, int>>;
 
 }  // namespace
 
@@ -126,7 +126,7 @@ TEST_CASE("virtual network: a link sends one packet after the other, then delays
         TestPacket test(870, true, i);  // 1000 bytes with everything
         pair.send(test);
     }
-    CHECK(pair.arrivals() == Arrivals{{11'000, 0}, {12'000, 1}, {13'000, 2}});
+    CHECK(pair.arrivals() == Seen{{11'000, 0}, {12'000, 1}, {13'000, 2}});
 }
 
 TEST_CASE("virtual network: uplink, way and downlink are crossed in turn, and a downlink is shared") {
@@ -165,7 +165,7 @@ TEST_CASE("virtual network: a full queue drops the last to come") {
         pair.send(test);
     }
     // One is being sent, two wait.
-    CHECK(pair.arrivals() == Arrivals{{1'000, 0}, {2'000, 1}, {3'000, 2}});
+    CHECK(pair.arrivals() == Seen{{1'000, 0}, {2'000, 1}, {3'000, 2}});
     CHECK(pair.network.count(Fate::lost_queue) == 2);
 }
 
@@ -183,12 +183,12 @@ TEST_CASE("virtual network: droppable packets go first, and are trimmed if the l
             TestPacket test(870, i % 2 == 0, i);  // 0 and 2 critical
             pair.send(test);
         }
-        const Arrivals seen = pair.arrivals();
+        const Seen seen = pair.arrivals();
         if (trim) {
-            CHECK(seen == Arrivals{{1'000, 0}, {2'000, 1}, {3'000, 2}, {3'130, -1}});
+            CHECK(seen == Seen{{1'000, 0}, {2'000, 1}, {3'000, 2}, {3'130, -1}});
             CHECK(pair.network.count(Fate::trimmed) == 1);
         } else {
-            CHECK(seen == Arrivals{{1'000, 0}, {2'000, 1}, {3'000, 2}});
+            CHECK(seen == Seen{{1'000, 0}, {2'000, 1}, {3'000, 2}});
             CHECK(pair.network.count(Fate::lost_queue) == 1);
         }
     }
@@ -244,7 +244,7 @@ TEST_CASE("virtual network: higher classes overtake in the queue") {
         test.packet.tos = static_cast<std::uint8_t>((i % 2 == 0 ? 8 : 56) << 2 | ect);
         pair.send(test);
     }
-    CHECK(pair.arrivals() == Arrivals{{1'000, 0}, {2'000, 1}, {3'000, 3}, {4'000, 2}});
+    CHECK(pair.arrivals() == Seen{{1'000, 0}, {2'000, 1}, {3'000, 3}, {4'000, 2}});
 }
 
 TEST_CASE("virtual network: jitter keeps the order of a lane, reordering does not") {
@@ -259,7 +259,7 @@ TEST_CASE("virtual network: jitter keeps the order of a lane, reordering does no
             TestPacket test(1, true, i);
             pair.send(test);
         }
-        const Arrivals seen = pair.arrivals();
+        const Seen seen = pair.arrivals();
         CHECK(seen.size() == 100);
         const bool in_order = std::is_sorted(seen.begin(), seen.end(),
                                              [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -352,7 +352,7 @@ TEST_CASE("virtual network: a dead path, a slow path, an outage, and datagrams t
     }
     TestPacket longer(437);
     pair.send(longer);
-    CHECK(pair.arrivals() == Arrivals{{0, 1}, {5'000, 3}});
+    CHECK(pair.arrivals() == Seen{{0, 1}, {5'000, 3}});
     CHECK(pair.network.count(Fate::lost_too_long) == 1);
 
     TestPacket test(10);

@@ -23,8 +23,8 @@ struct EngineParts {
     Liveness liveness{shared};
     ReceiverCredit credit{shared};
     Pieces pieces{shared};
-    Outgoing outgoing{shared, liveness};
-    Incoming incoming{shared, liveness, credit};
+    dlcp::Outgoing outgoing{shared, liveness};
+    dlcp::Incoming incoming{shared, liveness, credit};
     Recovery recovery{shared, liveness, outgoing, pieces, credit};
 
     // A peer without a session, and one with.
@@ -56,7 +56,7 @@ struct EngineParts {
         if (error == CommandError::none && peer.up() && outgoing.first_of_tag(slot)) outgoing.enqueue(slot, false);
         return slot;
     }
-    // What the transmitter does with a message's next block; the number of its packet.
+    // What DataWriter does with a message's next block; the number of its packet.
     std::uint64_t leave(Time now, Peer& peer, std::uint32_t slot) {
         SenderState& sender = peer.session->sender;
         OutgoingMessage& message = shared.outgoing[slot];
