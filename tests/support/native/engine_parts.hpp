@@ -1,15 +1,43 @@
 // The parts of an endpoint without the endpoint: no packets, no handshake, a session with each peer that is asked for.
 #pragma once
 
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "engine/congestion/controllers.hpp"
+#include "engine/control_writer.hpp"
+#include "engine/data_writer.hpp"
 #include "engine/incoming.hpp"
 #include "engine/liveness.hpp"
 #include "engine/outgoing.hpp"
 #include "engine/pieces.hpp"
 #include "engine/receiver_credit.hpp"
 #include "engine/recovery.hpp"
+#include "engine/sessions.hpp"
 
 namespace dlcp::test {
+
+// Packets with memory of their own, for writers.
+struct Slots {
+    std::vector<dlcp_packet> packets;
+    std::unique_ptr<std::uint8_t[]> memory;
+
+    explicit Slots(std::size_t count) : packets(count), memory(new std::uint8_t[count * DLCP_HEAD_CAPACITY]) {
+        for (std::size_t i = 0; i < count; ++i) packets[i].head = memory.get() + i * DLCP_HEAD_CAPACITY;
+    }
+    std::span<dlcp_packet> all() { return packets; }
+    // As the receiver reads it: header, payload behind it or virtual. Only in builds without a key.
+    wire::Datagram read(std::size_t i) const {
+        wire::Datagram datagram;
+        const dlcp_packet& packet = packets[i];
+        const std::uint32_t virtual_bytes = packet.flags & DLCP_PACKET_VIRTUAL ? packet.body_bytes : 0;
+        const auto error = wire::parse({packet.head, packet.head_bytes}, virtual_bytes, datagram);
+        if (error != wire::ParseError::none) std::abort();
+        return datagram;
+    }
+};
 
 struct EngineParts {
     static EndpointConfig configured(std::uint32_t max_messages_per_peer) {
@@ -26,6 +54,9 @@ struct EngineParts {
     dlcp::Outgoing outgoing{shared, liveness};
     dlcp::Incoming incoming{shared, liveness, credit};
     Recovery recovery{shared, liveness, outgoing, pieces, credit};
+    Sessions sessions{shared, liveness, outgoing, incoming, pieces, credit};
+    ControlWriter control{shared, recovery, sessions, credit};
+    DataWriter data{shared, liveness, outgoing, pieces, credit};
 
     // A peer without a session, and one with.
     Peer& add_peer(std::uint32_t rank) {
