@@ -268,10 +268,11 @@ def _describe_network(plan: TrainingPlan) -> str:
             return ranks + (hub if "hub" in plan.exchanges else "")
         if plan.links.delay_s:
             rate += f" and {plan.links.delay_s * 1e3:g} ms"
-        return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"
-    words = "loopback, datagrams of Ethernet's size, no shared memory"
+        words, where = f"{plan.world_size} network namespaces, {rate} each, MTU 1500", "in the kernel"
+    else:
+        words, where = "loopback, datagrams of Ethernet's size, no shared memory", "in the engine"
     if any(run.configuration.loss_ratio for run in plan.runs):
-        words += "; loss injected per packet on arrival"
+        words += f"; loss injected per packet on arrival, {where}"
     return words
 
 

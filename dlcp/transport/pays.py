@@ -97,7 +97,8 @@ def report(training: Training) -> Iterator[str]:
     yield "exact   every bit (recipe exact), by the algorithm that dlcp would take"
     yield "8 bits  recipe auto, where it finds that 8 bits are quicker"
     yield "4 bits  recipe low_bit, after its first 20 steps"
-    yield "all     the exchange waits for the whole backward pass, links are the limit, and every link is as fast"
+    yield "all     the exchange waits for the whole backward pass;"
+    yield "        links are the limit, and every link is as fast"
     if training.loss_ratio:
         yield "loss    lost packets go again; that TCP slows down besides is left out, so Gloo takes longer than this"
     if training.rate_bps > _PROCESSORS_BPS:
