@@ -231,13 +231,8 @@ class Adam:
         maximize: bool = False,
     ) -> None: ...
 
-class Lars:
-    def __init__(
-        self, learning_rate: float, *, ratio: float = 1.0, momentum: float = 0.9, weight_decay: float = 0.0
-    ) -> None: ...
-
 class Optimizer:
-    def __init__(self, rule: Sgd | Adam | Lars, count: int) -> None: ...
+    def __init__(self, rule: Sgd | Adam, count: int) -> None: ...
     def step(
         self,
         contribution_addresses: Sequence[int],
@@ -248,7 +243,7 @@ class Optimizer:
         vml_square_root_address: int | None = None,
         variant: str | None = None,
     ) -> None: ...
-    def set_rule(self, rule: Sgd | Adam | Lars) -> None: ...
+    def set_rule(self, rule: Sgd | Adam) -> None: ...
     @property
     def count(self) -> int: ...
     steps: int
@@ -397,7 +392,7 @@ def part_bytes(nbytes: int, parts: int, type: DataType) -> list[int]: ...  # noq
 class UpdateRules:
     def __init__(
         self,
-        rule: Sgd | Adam | Lars,
+        rule: Sgd | Adam,
         step: int,
         divisor: int,
         weight_addresses: Sequence[int],
@@ -405,7 +400,7 @@ class UpdateRules:
         vml_square_root_address: int | None = None,
     ) -> None: ...
 
-def optimizer_states(rule: Sgd | Adam | Lars) -> int: ...
+def optimizer_states(rule: Sgd | Adam) -> int: ...
 
 class CollectiveCommand:
     def __init__(

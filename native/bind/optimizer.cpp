@@ -101,21 +101,6 @@ void bind_rules(nb::module_& m) {
             nb::arg("learning_rate"), nb::kw_only(), nb::arg("beta1") = 0.9, nb::arg("beta2") = 0.999,
             nb::arg("epsilon") = 1e-8, nb::arg("weight_decay") = 0.0, nb::arg("decoupled") = false,
             nb::arg("amsgrad") = false, nb::arg("maximize") = false);
-    nb::class_<Lars>(m, "Lars", "Hyperparameters of dlcp.torch.LARS; `ratio` is the layer's in this step.")
-        .def(
-            "__init__",
-            [](Lars* self, double learning_rate, double ratio, double momentum, double weight_decay) {
-                check_number("learning_rate", learning_rate, 0, large);
-                check_number("ratio", ratio, 0, large);
-                check_number("momentum", momentum, 0, std::nextafter(1.0, 0.0));
-                check_number("weight_decay", weight_decay, 0, large);
-                new (self) Lars{.learning_rate = learning_rate,
-                                .ratio = ratio,
-                                .momentum = momentum,
-                                .weight_decay = weight_decay};
-            },
-            nb::arg("learning_rate"), nb::kw_only(), nb::arg("ratio") = 1.0, nb::arg("momentum") = 0.9,
-            nb::arg("weight_decay") = 0.0);
 }
 
 }  // namespace

@@ -3,25 +3,13 @@
 
 #include <cassert>
 
-#include "collective/codec_kernels.hpp"
+#include "collective/kernels.hpp"
 #include "collective/standard_modes.hpp"
 
 namespace dlcp {
-namespace {
-
-const CodecKernels& kernels_of(Variant variant) {
-    const CodecKernels* kernels = &portable_codec_kernels();
-    if (variant == Variant::avx2) kernels = avx2_codec_kernels();
-    if (variant == Variant::avx512) kernels = avx512_codec_kernels();
-    assert(kernels != nullptr);
-    return *kernels;
-}
-
-}  // namespace
-
 void encode(Codec codec, const float* values, std::span<const CodedRun> runs, const Residual& residual,
             std::uint8_t* coded, Variant variant) {
-    const auto loop = kernels_of(variant).encode[static_cast<std::size_t>(codec)];
+    const auto loop = kernels_of(variant).codec.encode[static_cast<std::size_t>(codec)];
     for (const CodedRun& run : runs) {
         const std::size_t kept = run.group * group_values;
         const EncodeWork work{.values = values + run.begin,
@@ -36,7 +24,7 @@ void encode(Codec codec, const float* values, std::span<const CodedRun> runs, co
 
 void decode(Codec codec, const std::uint8_t* coded, std::span<const CodedRun> runs, float* values,
             Variant variant) {
-    const auto loop = kernels_of(variant).decode[static_cast<std::size_t>(codec)];
+    const auto loop = kernels_of(variant).codec.decode[static_cast<std::size_t>(codec)];
     for (const CodedRun& run : runs) {
         const DecodeWork work{
             .coded = coded + run.group * group_bytes(codec), .count = run.count, .values = values + run.begin};
@@ -46,7 +34,7 @@ void decode(Codec codec, const std::uint8_t* coded, std::span<const CodedRun> ru
 
 void decode_add(Codec codec, const std::uint8_t* coded, std::size_t groups, float* sums, Variant variant) {
     const DecodeWork work{.coded = coded, .count = groups * group_values, .values = sums};
-    in_standard_modes(kernels_of(variant).decode_add[static_cast<std::size_t>(codec)], &work);
+    in_standard_modes(kernels_of(variant).codec.decode_add[static_cast<std::size_t>(codec)], &work);
 }
 
 void sum_coded(Codec codec, const CodedSum& sum, std::size_t groups, Variant variant) {
@@ -59,7 +47,7 @@ void sum_coded(Codec codec, const CodedSum& sum, std::size_t groups, Variant var
                        .groups = groups,
                        .coded = sum.coded,
                        .values = sum.values};
-    in_standard_modes(kernels_of(variant).sum[static_cast<std::size_t>(codec)], &work);
+    in_standard_modes(kernels_of(variant).codec.sum[static_cast<std::size_t>(codec)], &work);
 }
 
 }  // namespace dlcp

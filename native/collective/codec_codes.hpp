@@ -1,13 +1,13 @@
 // One code: from a value over its group's scale to bits, and back, for each codec (codec.hpp). Included by one file per
-// variant only (see reduce_kernels.hpp).
+// variant only (see kernels.hpp).
 #pragma once
 
 #include "collective/codec_words.hpp"
+#include "collective/reduce_element.hpp"
 
 namespace dlcp {
 namespace {
 
-inline constexpr std::uint32_t sign_bit = 0x8000'0000;
 inline constexpr std::uint32_t infinity_bits = 0x7f80'0000;
 inline constexpr std::uint32_t nan_bits = 0x7fc0'0000;
 // Added to a float below 2^22, it rounds the float to an integer, nearest and ties to even, in its lowest bits.
@@ -17,8 +17,6 @@ inline constexpr std::uint32_t rounding_bits = 0x4b40'0000;
 constexpr float power_of_two(int exponent) {
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + exponent) << 23);
 }
-inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
-inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 struct Coded {
     Words code;    // no bits above its own

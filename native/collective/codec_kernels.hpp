@@ -1,4 +1,4 @@
-// The loops over coded groups of each variant as a table; why variants are in files of their own: reduce_kernels.hpp.
+// The loops over coded groups of each variant as a table; why variants are in files of their own: kernels.hpp.
 // What the fields mean: codec.hpp. Called in standard modes.
 #pragma once
 
@@ -39,10 +39,5 @@ struct CodecKernels {
     void (*decode_add[codecs])(const DecodeWork*) = {};  // `count` is of whole groups
     void (*sum[codecs])(const SumWork*) = {};
 };
-
-const CodecKernels& portable_codec_kernels();
-// nullptr: not in this build. Says nothing about the processor.
-const CodecKernels* avx2_codec_kernels();
-const CodecKernels* avx512_codec_kernels();
 
 }  // namespace dlcp

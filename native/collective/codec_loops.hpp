@@ -1,5 +1,5 @@
 // Groups coded and decoded, for the processor that the including file is compiled for. Included by one file per variant
-// only (see reduce_kernels.hpp).
+// only (see kernels.hpp).
 #pragma once
 
 #include "collective/codec_codes.hpp"

@@ -1,5 +1,5 @@
 // How the codes of a group lie in its words, as vectors and one by one (codec.hpp). Included by one file per variant only
-// (see reduce_kernels.hpp).
+// (see kernels.hpp).
 #pragma once
 
 #include "collective/codec.hpp"
@@ -8,10 +8,6 @@
 namespace dlcp {
 namespace {
 
-using Floats = Vector<float>;
-using Words = Vector<std::uint32_t>;
-using Ints = Vector<std::int32_t>;
-inline constexpr std::size_t lanes = lanes_of<float>;
 inline constexpr std::size_t group_vectors = group_values / lanes;
 
 // Value i of a group is in vector i / lanes.

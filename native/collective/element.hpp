@@ -70,7 +70,7 @@ inline constexpr ReduceOpTraits reduce_op_table[] = {DLCP_REDUCE_OPS(DLCP_OP)};
 inline constexpr std::size_t data_types = sizeof data_type_table / sizeof data_type_table[0];
 inline constexpr std::size_t reduce_ops = sizeof reduce_op_table / sizeof reduce_op_table[0];
 
-// Of a value of the enumeration. Kernels, which are compiled for several processors (reduce_kernels.hpp), call these in
+// Of a value of the enumeration. Kernels, which are compiled for several processors (kernels.hpp), call these in
 // constant expressions only.
 constexpr const DataTypeTraits& traits(DataType type) { return data_type_table[static_cast<std::size_t>(type)]; }
 constexpr const ReduceOpTraits& traits(ReduceOp op) { return reduce_op_table[static_cast<std::size_t>(op)]; }

@@ -5,25 +5,17 @@
 #include <cassert>
 #include <cmath>
 
-#include "collective/hadamard_kernels.hpp"
 #include "collective/hadamard_signs.hpp"
+#include "collective/kernels.hpp"
 #include "collective/standard_modes.hpp"
 
 namespace dlcp {
 namespace {
 
-HadamardFunction find_transform(Variant variant) {
-    const HadamardKernels* kernels = &portable_hadamard_kernels();
-    if (variant == Variant::avx2) kernels = avx2_hadamard_kernels();
-    if (variant == Variant::avx512) kernels = avx512_hadamard_kernels();
-    assert(kernels != nullptr);
-    return kernels->transform;
-}
-
 void transform(float* data, std::size_t count, unsigned chunk_log2, HadamardSigns signs, bool inverse,
                Variant variant) {
     assert(chunk_log2 <= hadamard_chunk_log2_max);
-    const HadamardFunction function = find_transform(variant);
+    const HadamardFunction function = kernels_of(variant).hadamard.transform;
     const std::uint64_t key = splitmix64(splitmix64(signs.seed) ^ signs.step);
     for (std::size_t at = 0; at < count;) {
         const std::size_t left = count - at;

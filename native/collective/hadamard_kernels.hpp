@@ -1,4 +1,4 @@
-// The transform of one piece of each variant; why variants are in files of their own: reduce_kernels.hpp.
+// The transform of one piece of each variant; why variants are in files of their own: kernels.hpp.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,5 @@ using HadamardFunction = void (*)(const HadamardPiece* piece);
 struct HadamardKernels {
     HadamardFunction transform = nullptr;
 };
-
-const HadamardKernels& portable_hadamard_kernels();
-// nullptr: not in this build. Says nothing about the processor.
-const HadamardKernels* avx2_hadamard_kernels();
-const HadamardKernels* avx512_hadamard_kernels();
 
 }  // namespace dlcp

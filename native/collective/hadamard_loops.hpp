@@ -1,5 +1,5 @@
 // The transform of one piece, for the processor that the including file is compiled for. Included by one file per
-// variant only (see reduce_kernels.hpp).
+// variant only (see kernels.hpp).
 //
 // Memory access is the cost, so butterflies run three distances at a time: eight vectors are read, combined in
 // registers and written. Distances up to 32 are done on 64 consecutive values, those below 4096 (16 KiB, in the
@@ -17,13 +17,9 @@
 namespace dlcp {
 namespace {
 
-using Floats = Vector<float>;
-using Words = Vector<std::uint32_t>;
-inline constexpr std::size_t lanes = lanes_of<float>;
 inline constexpr std::size_t row = 64;  // values that share a word of signs
 inline constexpr std::size_t row_vectors = row / lanes;
 inline constexpr std::size_t near = 4096;
-inline constexpr std::uint32_t sign_bit = 0x80000000;
 
 // --- signs -----------------------------------------------------------------------------------------------------
 
@@ -153,8 +149,6 @@ inline void transform_short(const HadamardPiece& piece) {
         finish_row(data + r, piece->scale, piece->inverse, word);
     }
 }
-
-constexpr HadamardKernels make_hadamard_kernels() { return {transform_piece}; }
 
 }  // namespace
 }  // namespace dlcp

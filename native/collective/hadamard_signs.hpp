@@ -1,5 +1,5 @@
 // The signs of the randomised Hadamard transform; hadamard.hpp says which. In an unnamed namespace, as all that
-// kernels compiled for different processors include (see reduce_kernels.hpp).
+// kernels compiled for different processors include (see kernels.hpp).
 #pragma once
 
 #include <cstdint>

@@ -6,19 +6,11 @@
 #include <cassert>
 #include <cmath>
 
-#include "collective/importance_kernels.hpp"
+#include "collective/kernels.hpp"
 #include "collective/standard_modes.hpp"
 
 namespace dlcp {
 namespace {
-
-SquareSumFunction find_square_sum(DataType type, Variant variant) {
-    const ImportanceKernels* kernels = &portable_importance_kernels();
-    if (variant == Variant::avx2) kernels = avx2_importance_kernels();
-    if (variant == Variant::avx512) kernels = avx512_importance_kernels();
-    assert(kernels != nullptr);
-    return kernels->square_sum[static_cast<std::size_t>(type)];
-}
 
 struct Walk {
     SquareSumFunction square_sum;
@@ -99,7 +91,7 @@ std::uint8_t importance_code(float score) {
 void mark_importance(DataType type, const void* data, std::span<const ImportanceSegment> segments,
                      std::span<const ImportancePart> parts, unsigned threshold, bool sampled,
                      const ImportanceResult& result, Variant variant) {
-    const SquareSumFunction square_sum = find_square_sum(type, variant);
+    const SquareSumFunction square_sum = kernels_of(variant).importance.square_sum[static_cast<std::size_t>(type)];
     assert(square_sum != nullptr);
     const Walk walk{.square_sum = square_sum,
                     .data = static_cast<const char*>(data),

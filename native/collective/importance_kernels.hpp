@@ -1,4 +1,4 @@
-// The sum of squares of each variant as a table; why variants are in files of their own: reduce_kernels.hpp.
+// The sum of squares of each variant as a table; why variants are in files of their own: kernels.hpp.
 #pragma once
 
 #include "collective/element.hpp"
@@ -11,10 +11,5 @@ using SquareSumFunction = double (*)(const void* data, std::size_t count);
 struct ImportanceKernels {
     SquareSumFunction square_sum[data_types] = {};  // nullptr: not floating
 };
-
-const ImportanceKernels& portable_importance_kernels();
-// nullptr: not in this build. Says nothing about the processor.
-const ImportanceKernels* avx2_importance_kernels();
-const ImportanceKernels* avx512_importance_kernels();
 
 }  // namespace dlcp

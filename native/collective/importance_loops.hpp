@@ -1,5 +1,5 @@
 // The sum of squares of a run, for the processor that the including file is compiled for. Included by one file per
-// variant only (see reduce_kernels.hpp).
+// variant only (see kernels.hpp).
 #pragma once
 
 #include <cstddef>

@@ -6,21 +6,13 @@
 #include <cassert>
 #include <cmath>
 
-#include "collective/optimizer_kernels.hpp"
+#include "collective/kernels.hpp"
 #include "collective/standard_modes.hpp"
 
 namespace dlcp {
 namespace {
 
 static_assert(optimizer_states_max == update_states_max);
-
-const OptimizerKernels& kernels_of(Variant variant) {
-    const OptimizerKernels* kernels = &portable_optimizer_kernels();
-    if (variant == Variant::avx2) kernels = avx2_optimizer_kernels();
-    if (variant == Variant::avx512) kernels = avx512_optimizer_kernels();
-    assert(kernels != nullptr);
-    return *kernels;
-}
 
 float rounded(double value) { return static_cast<float>(value); }
 
@@ -77,21 +69,11 @@ void apply_rule(const Adam& rule, const OptimizerStep& step, const OptimizerMemo
     in_standard_modes(table[static_cast<std::size_t>(decay)][rule.amsgrad], &work, &factors);
 }
 
-void apply_rule(const Lars& rule, const OptimizerStep&, const OptimizerMemory& memory, const SquareRoot&,
-                const OptimizerKernels& kernels) {
-    const UpdateWork work = work_of(memory, false);
-    const double rate = rule.learning_rate * rule.ratio;
-    const LarsFactors factors{
-        .momentum = rounded(rule.momentum), .gradient = rounded(rate), .decay = rounded(rate * rule.weight_decay)};
-    in_standard_modes(kernels.lars, &work, &factors);
-}
-
 }  // namespace
 
 std::size_t optimizer_states(const OptimizerRule& rule) {
     if (const auto* sgd = std::get_if<Sgd>(&rule)) return sgd->momentum == 0 ? 0 : 1;
-    if (const auto* adam = std::get_if<Adam>(&rule)) return adam->amsgrad ? 3 : 2;
-    return 1;
+    return std::get<Adam>(rule).amsgrad ? 3 : 2;
 }
 
 OptimizerStep::OptimizerStep(const OptimizerRule& its_rule, std::uint64_t number) : rule(its_rule), step(number) {
@@ -104,7 +86,8 @@ OptimizerStep::OptimizerStep(const OptimizerRule& its_rule, std::uint64_t number
 }
 
 void apply(const OptimizerStep& step, const OptimizerMemory& memory, const SquareRoot& root, Variant variant) {
-    std::visit([&](const auto& each) { apply_rule(each, step, memory, root, kernels_of(variant)); }, step.rule);
+    std::visit([&](const auto& each) { apply_rule(each, step, memory, root, kernels_of(variant).optimizer); },
+               step.rule);
 }
 
 Optimizer::Optimizer(const OptimizerRule& rule, std::size_t count)

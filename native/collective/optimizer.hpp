@@ -9,8 +9,7 @@
 // Square roots are rounded to nearest. torch leaves them to MKL where it was built with it, which rounds every fifth to
 // the neighbour on AMD's processors: a caller who wants torch's bits of Adam gives its function (dlcp/torch/vml.py).
 //
-// LARS needs norms of whole layers, so its trust ratio is an input: whoever holds the layer computes it before. A hub holds
-// keys and no layers, so it has no LARS (dlcp/transport/hub/rule.py).
+// LARS needs norms of whole layers, and a hub holds keys and no layers: it is not here (dlcp/torch/trust_ratio.py).
 #pragma once
 
 #include <array>
@@ -47,16 +46,8 @@ struct Adam {
     bool maximize = false;
 };
 
-// dlcp.torch.LARS. The state is its velocity.
-struct Lars {
-    double learning_rate = 0;
-    double ratio = 1;  // the layer's trust ratio in this step
-    double momentum = 0.9;
-    double weight_decay = 0;
-};
-
 // The hyperparameters of one step.
-using OptimizerRule = std::variant<Sgd, Adam, Lars>;
+using OptimizerRule = std::variant<Sgd, Adam>;
 
 inline constexpr std::size_t optimizer_states_max = 3;
 // Arrays of the state, each as long as the weights; they begin as zeros.

@@ -1,4 +1,4 @@
-// The loops of optimizers of each variant as a table; why variants are in files of their own: reduce_kernels.hpp. What the
+// The loops of optimizers of each variant as a table; why variants are in files of their own: kernels.hpp. What the
 // fields mean: optimizer.hpp. Called in standard modes.
 #pragma once
 
@@ -46,22 +46,10 @@ struct AdamFactors {
 enum class AdamDecay : std::uint8_t { none, coupled, decoupled };
 inline constexpr std::size_t adam_decays = 3;
 
-struct LarsFactors {
-    float momentum;
-    float gradient;  // the layer's learning rate
-    float decay;     // the same times weight decay
-};
-
 struct OptimizerKernels {
     void (*sgd[2][sgd_forms])(const UpdateWork*, const SgdFactors*) = {};      // without and with decay
     void (*adam[adam_decays][2])(const UpdateWork*, const AdamFactors*) = {};  // without and with amsgrad
     void (*adam_with_root[adam_decays][2])(const UpdateWork*, const AdamFactors*) = {};
-    void (*lars)(const UpdateWork*, const LarsFactors*) = nullptr;
 };
-
-const OptimizerKernels& portable_optimizer_kernels();
-// nullptr: not in this build. Says nothing about the processor.
-const OptimizerKernels* avx2_optimizer_kernels();
-const OptimizerKernels* avx512_optimizer_kernels();
 
 }  // namespace dlcp

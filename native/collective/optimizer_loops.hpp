@@ -1,5 +1,5 @@
 // Steps of optimizers, for the processor that the including file is compiled for. Included by one file per variant only
-// (see reduce_kernels.hpp). The order of operations is torch's (torch/optim, the functions _single_tensor_*).
+// (see kernels.hpp). The order of operations is torch's (torch/optim, the functions _single_tensor_*).
 #pragma once
 
 #include "collective/optimizer_kernels.hpp"
@@ -107,7 +107,7 @@ inline void update(const UpdateWork& work, Step step) {
                         [step](const UpdateWork& rest) { update_vectors<states, 1>(rest, 0, rest.count, step); });
 }
 
-// --- SGD and LARS ----------------------------------------------------------------------------------------------
+// --- SGD -------------------------------------------------------------------------------------------------------
 
 template <bool has_decay, SgdForm form>
 [[gnu::noinline]] void sgd(const UpdateWork* work, const SgdFactors* factors) {
@@ -126,18 +126,6 @@ template <bool has_decay, SgdForm form>
             }
             weights = fused_multiply_add(gradient, learning_rate, weights);
         });
-}
-
-// dlcp/torch/trust_ratio.py
-[[gnu::noinline]] inline void lars(const UpdateWork* work, const LarsFactors* factors) {
-    const Floats momentum = all(factors->momentum);
-    const Floats of_gradient = all(factors->gradient);
-    const Floats decay = all(factors->decay);
-    update<1>(*work, [=](Floats gradient, Floats& weights, Floats* state, std::size_t) {
-        state[0] = fused_multiply_add(gradient, of_gradient, state[0] * momentum);
-        state[0] = fused_multiply_add(weights, decay, state[0]);
-        weights -= state[0];
-    });
 }
 
 // --- Adam ------------------------------------------------------------------------------------------------------
@@ -240,7 +228,6 @@ constexpr OptimizerKernels make_optimizer_kernels() {
     add_sgd<false>(kernels, std::make_index_sequence<sgd_forms>());
     add_sgd<true>(kernels, std::make_index_sequence<sgd_forms>());
     add_adam(kernels, std::make_index_sequence<adam_decays>());
-    kernels.lars = lars;
     return kernels;
 }
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cassert>
 
-#include "collective/reduce_kernels.hpp"
+#include "collective/kernels.hpp"
 #include "engine/processor.hpp"
 
 namespace dlcp {
@@ -20,23 +20,14 @@ Available find_available() {
     Available found;
     found.add(Variant::portable);
 #if defined(__x86_64__)
-    if (avx2_kernels() != nullptr && processor().avx2) found.add(Variant::avx2);
-    if (avx512_kernels() != nullptr && processor().avx512) found.add(Variant::avx512);
+    if (avx2_kernels != nullptr && processor().avx2) found.add(Variant::avx2);
+    if (avx512_kernels != nullptr && processor().avx512) found.add(Variant::avx512);
 #endif
     return found;
 }
 
-const ReduceKernels& kernels_of(Variant variant) {
-    switch (variant) {
-        case Variant::portable: break;
-        case Variant::avx2: assert(avx2_kernels() != nullptr); return *avx2_kernels();
-        case Variant::avx512: assert(avx512_kernels() != nullptr); return *avx512_kernels();
-    }
-    return portable_kernels();
-}
-
 const ReduceKernels& best_kernels() {
-    static const ReduceKernels& best = kernels_of(available_variants().back());
+    static const ReduceKernels& best = kernels_of(available_variants().back()).reduce;
     return best;
 }
 
@@ -48,6 +39,14 @@ constexpr std::size_t index(ReduceOp op) { return static_cast<std::size_t>(op); 
 std::span<const Variant> available_variants() {
     static const Available available = find_available();
     return {available.variants.data(), available.count};
+}
+
+const Kernels& kernels_of(Variant variant) {
+    const Kernels* kernels = portable_kernels;
+    if (variant == Variant::avx2) kernels = avx2_kernels;
+    if (variant == Variant::avx512) kernels = avx512_kernels;
+    assert(kernels != nullptr);
+    return *kernels;
 }
 
 const char* name(Variant variant) {
@@ -64,11 +63,13 @@ AverageFunction find_average(DataType type) { return best_kernels().average[inde
 MultiplyFunction find_multiply(DataType type) { return best_kernels().multiply[index(type)]; }
 
 ReduceFunction find_reduce(DataType type, ReduceOp op, Variant variant) {
-    return kernels_of(variant).reduce[index(type)][index(op)];
+    return kernels_of(variant).reduce.reduce[index(type)][index(op)];
 }
-AverageFunction find_average(DataType type, Variant variant) { return kernels_of(variant).average[index(type)]; }
+AverageFunction find_average(DataType type, Variant variant) {
+    return kernels_of(variant).reduce.average[index(type)];
+}
 MultiplyFunction find_multiply(DataType type, Variant variant) {
-    return kernels_of(variant).multiply[index(type)];
+    return kernels_of(variant).reduce.multiply[index(type)];
 }
 
 }  // namespace dlcp

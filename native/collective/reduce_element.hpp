@@ -1,5 +1,5 @@
 // What the operations do to one element, for each type: the rules of reduce.hpp in code, free of branches so that a
-// loop over them becomes vector code. Included by one file per variant only (see reduce_kernels.hpp).
+// loop over them becomes vector code. Included by one file per variant only (see kernels.hpp).
 #pragma once
 
 #include <cstddef>

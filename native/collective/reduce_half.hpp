@@ -1,6 +1,6 @@
 // Vectors of f16 where the processor converts between f16 and f32 (F16C, AVX-512): compilers make no vector code of
 // these conversions by themselves. Same bits as F16 in reduce_element.hpp. Included by one file per variant only (see
-// reduce_kernels.hpp); without the instructions there is nothing in it.
+// kernels.hpp); without the instructions there is nothing in it.
 #pragma once
 
 #if defined(__AVX512F__) || defined(__F16C__)

@@ -1,5 +1,5 @@
 // The loops over elements, and the table of them for the processor that the including file is compiled for. Included
-// by one file per variant only (see reduce_kernels.hpp).
+// by one file per variant only (see kernels.hpp).
 //
 // Elements are read and written with memcpy, so that any alignment will do; compilers make vector code of that.
 #pragma once
@@ -218,7 +218,7 @@ constexpr void add_type(ReduceKernels& kernels) {
 #endif
 }
 
-constexpr ReduceKernels make_kernels() {
+constexpr ReduceKernels make_reduce_kernels() {
     ReduceKernels kernels;
 #define DLCP_ADD(type, ...)                                                                    \
     static_assert(sizeof(ElementOf<DataType::type>::Stored) == element_bytes(DataType::type)); \

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "collective/select_kernels.hpp"
+#include "collective/kernels.hpp"
 
 namespace dlcp {
 namespace {
@@ -23,14 +23,6 @@ constexpr std::size_t sample_elements = 16;      // in a row: a cache line
 constexpr std::size_t sample_period = 64 * sample_elements;
 constexpr std::size_t sample_periods_max = 8192;            // longer data has longer periods
 constexpr std::size_t sampled_from = std::size_t{1} << 18;  // shorter data is not worth a sample
-
-const SelectKernels& find_kernels(Variant variant) {
-    const SelectKernels* kernels = &portable_select_kernels();
-    if (variant == Variant::avx2) kernels = avx2_select_kernels();
-    if (variant == Variant::avx512) kernels = avx512_select_kernels();
-    assert(kernels != nullptr);
-    return *kernels;
-}
 
 // --- histograms of keys --------------------------------------------------------------------------------------
 
@@ -236,7 +228,7 @@ void select_largest(const void* data, std::size_t count, std::size_t k, std::int
         for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<std::int64_t>(i);
         return;
     }
-    Candidates candidates(count, k, find_kernels(variant));
+    Candidates candidates(count, k, kernels_of(variant).select);
     const bool sampled = method == SelectMethod::sampled && count >= sampled_from;
     const std::uint32_t guess = sampled ? guess_bound(data, count, k) : 0;
     if (!candidates.read(data, count, guess)) {
@@ -250,7 +242,7 @@ std::size_t count_reaching(const void* data, std::size_t count, float threshold,
     const std::uint32_t low = std::isnan(threshold) ? no_key
                               : threshold > 0       ? std::bit_cast<std::uint32_t>(threshold)
                                                     : 0;
-    return find_kernels(variant).count(data, count, low);
+    return kernels_of(variant).select.count(data, count, low);
 }
 
 }  // namespace dlcp

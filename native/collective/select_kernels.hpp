@@ -1,5 +1,5 @@
 // The loops of a selection that depend on the processor, as a table; why variants are in files of their own:
-// reduce_kernels.hpp.
+// kernels.hpp.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,5 @@ struct SelectKernels {
     // Keeps those candidates whose key is at least `low`, in place and in order. Returns how many.
     std::size_t (*keep)(std::uint32_t* keys, std::uint32_t* indices, std::size_t count, std::uint32_t low);
 };
-
-const SelectKernels& portable_select_kernels();
-// nullptr: not in this build. Says nothing about the processor.
-const SelectKernels* avx2_select_kernels();
-const SelectKernels* avx512_select_kernels();
 
 }  // namespace dlcp

@@ -1,5 +1,5 @@
 // Comparing keys with a bound and packing those that reach it, for the processor that the including file is
-// compiled for. Included by one file per variant only (see reduce_kernels.hpp).
+// compiled for. Included by one file per variant only (see kernels.hpp).
 //
 // Candidates are rare: a round of elements is compared first, and packed only if it has one. Packing itself has
 // no branches, as nobody could predict them.
@@ -120,7 +120,7 @@ inline void pack(Keys keys, Keys indices, Mask mask, Packed& out) {
 
 // --- the loops -----------------------------------------------------------------------------------------------
 
-inline constexpr std::size_t lanes = sizeof(Keys) / sizeof(std::uint32_t);
+static_assert(sizeof(Keys) == vector_bytes);
 static_assert(lanes <= select_slack);
 inline constexpr std::size_t round_vectors = 4;
 inline constexpr std::size_t round_elements = round_vectors * lanes;

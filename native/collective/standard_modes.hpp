@@ -1,6 +1,6 @@
 // Calls a loop in the floating-point modes that its results are defined for: rounding to nearest, and denormals count,
 // whatever the calling thread has set (torch.set_flush_denormal). In an unnamed namespace, as all that kernels compiled
-// for different processors include (see reduce_kernels.hpp).
+// for different processors include (see kernels.hpp).
 #pragma once
 
 #include <cstdint>

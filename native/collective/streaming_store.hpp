@@ -1,5 +1,5 @@
 // Stores that go past the caches, for results much larger than those: the processor then does not read what it is about
-// to overwrite. Included by one file per variant only (see reduce_kernels.hpp).
+// to overwrite. Included by one file per variant only (see kernels.hpp).
 #pragma once
 
 #include "collective/vector_width.hpp"

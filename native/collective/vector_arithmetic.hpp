@@ -1,5 +1,5 @@
 // Operations on vectors of floats that have no operator: a fused multiply-add, rounded once, the square root and the
-// maximum. Included by one file per variant only (see reduce_kernels.hpp).
+// maximum. Included by one file per variant only (see kernels.hpp).
 #pragma once
 
 #include "collective/vector_width.hpp"

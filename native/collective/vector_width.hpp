@@ -1,5 +1,5 @@
 // Vectors as wide as the processor that the including file is compiled for has them, for the few loops whose shape a
-// compiler would not find by itself. Included by one file per variant only (see reduce_kernels.hpp).
+// compiler would not find by itself. Included by one file per variant only (see kernels.hpp).
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,12 @@ using Vector = typename VectorOf<Element>::Type;
 
 template <class Element>
 inline constexpr std::size_t lanes_of = VectorOf<Element>::lanes;
+
+using Floats = Vector<float>;
+using Words = Vector<std::uint32_t>;
+using Ints = Vector<std::int32_t>;
+inline constexpr std::size_t lanes = lanes_of<float>;
+inline constexpr std::uint32_t sign_bit = 0x8000'0000;  // of a float
 
 template <class V>
 inline V load_vector(const void* from) {

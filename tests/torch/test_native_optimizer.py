@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from dlcp import _native as native
-from dlcp.torch import LARS
 from dlcp.torch.vml import vml_square_root
 
 STEPS = 100
@@ -149,32 +148,6 @@ def test_adam_has_torchs_bits_where_roots_are_rounded_to_nearest(
     twin.check_states()
 
 
-@needs_fma
-def test_lars_has_the_bits_of_ours_given_its_ratio() -> None:
-    draw = torch.Generator().manual_seed(3)
-    params = [torch.randn(shape, generator=draw).requires_grad_() for shape in ((17, 9), (33,))]
-    weights = [param.detach().clone() for param in params]
-    optimizer = LARS(
-        [{"params": params[:1]}, {"params": params[1:], "weight_decay": 0.0}], 2.0, weight_decay=0.01
-    )
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
-    own = [native.Optimizer(native.Lars(0.0), one.numel()) for one in weights]
-    for _ in range(STEPS):
-        for param in params:
-            param.grad = torch.randn(param.shape, generator=draw)
-        for place, (param, options) in enumerate(zip(params, optimizer.param_groups, strict=True)):
-            assert param.grad is not None
-            norms = [float(torch.linalg.vector_norm(one)) for one in (weights[place], param.grad)]
-            ratio = optimizer._ratio(norms[0], norms[1], options) if param.dim() > 1 else 1.0
-            decay = options["weight_decay"]
-            own[place].set_rule(native.Lars(options["lr"], ratio=ratio, momentum=0.9, weight_decay=decay))
-            own[place].step([param.grad.data_ptr()], weights[place].data_ptr())
-        optimizer.step()
-        schedule.step()
-        for param, one in zip(params, weights, strict=True):
-            assert torch.equal(_bits(param.detach()), _bits(one))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_variants_agree_and_read_weights_from_elsewhere(name: str) -> None:
     """Also on what fused multiply-adds are hard to imitate for: cancellation, subnormal results, infinity."""
@@ -232,7 +205,7 @@ def test_bad_hyperparameters_are_named() -> None:
     with pytest.raises(ValueError, match="nesterov without a momentum"):
         native.Sgd(0.1, nesterov=True)
     with pytest.raises(ValueError, match="learning_rate is nan"):
-        native.Lars(float("nan"))
+        native.Sgd(float("nan"))
     optimizer = native.Optimizer(native.Sgd(0.1), 4)
     with pytest.raises(ValueError, match="other states"):
         optimizer.set_rule(native.Sgd(0.1, momentum=0.9))
