@@ -300,7 +300,7 @@ std::size_t DataWriter::transmit_run(Time now, Peer& peer, std::uint8_t traffic_
     SendQueue& queue = sender.queues[traffic_class];
     const SendList* const list = sender.sent.full() ? nullptr : list_for_run(peer, queue);
     if (list == nullptr) return 0;
-    // Who waits for its turn only tells of messages that the receiver does not know of.
+    // A sender that waits for its turn sends one packet of each message that the receiver does not know yet.
     OutgoingMessage& next = shared_.outgoing[list->front()];
     if (sender.waits() && next.wire_id != 0 && (next.taken() || sender.in_flight.value > 0)) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;

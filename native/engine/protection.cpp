@@ -3,6 +3,7 @@
 #include "engine/protection.hpp"
 
 #include <openssl/core_names.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
@@ -49,6 +50,13 @@ EVP_KDF* hkdf() {
 }
 
 }  // namespace
+
+bool PacketKey::verify(const std::uint8_t* header, std::uint64_t packet_number,
+                       std::span<const std::uint8_t> payload, const std::uint8_t* tag) {
+    std::uint8_t expected[wire::tag_bytes];
+    authenticate(header, packet_number, payload, expected);
+    return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
+}
 
 std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, CryptoLibrary library) {
     switch (library) {

@@ -37,8 +37,8 @@ public:
     virtual void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
                               std::span<const std::uint8_t> payload, std::uint8_t* tag) = 0;
     // True if `tag` is right. Compares in constant time.
-    virtual bool verify(const std::uint8_t* header, std::uint64_t packet_number,
-                        std::span<const std::uint8_t> payload, const std::uint8_t* tag) = 0;
+    bool verify(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
+                const std::uint8_t* tag);
     // Encrypts `payload` into `out` (same length, not overlapping unless equal) and writes the tag.
     virtual void encrypt(const std::uint8_t* header, std::uint64_t packet_number,
                          std::span<const std::uint8_t> payload, std::uint8_t* out, std::uint8_t* tag) = 0;

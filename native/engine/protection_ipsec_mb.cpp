@@ -107,13 +107,6 @@ public:
         functions_.gmac_finalize(key_data(), &context_, tag, wire::tag_bytes);
     }
 
-    bool verify(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
-                const std::uint8_t* tag) override {
-        std::uint8_t expected[wire::tag_bytes];
-        authenticate(header, packet_number, payload, expected);
-        return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
-    }
-
     void encrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);

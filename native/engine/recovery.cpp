@@ -116,7 +116,8 @@ void Recovery::handle_ack(Time now, Peer& peer, const wire::Ack& ack, std::uint6
         progress = true;
         newest = n;
     }
-    // Under turns the field is the turn: what was last said of the buffer stays, for who takes none and for afterwards.
+    // Under turns this field holds the turn. What was last said of the buffer stays, for controllers without turns and for
+    // the time after.
     if (!ack.turn) {
         sender.credit = Bytes{ack.credit_bytes};
         sender.stretched_credit = peer.stretched(sender.credit);

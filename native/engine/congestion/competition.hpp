@@ -1,10 +1,10 @@
 // A window that holds its own beside senders that answer loss alone, such as TCP CUBIC, or hardly that, such as BBR.
 //
-// Who answers delay yields to them until nothing is left. It shows: the delay stays where it was while the own window
-// falls, round after round. From then on the window grows and shrinks as CUBIC's (RFC 9438), until a round has seen the
-// queue below half the delay's target, or for `turn`: then the delay's rule has its chance again, since senders of this
-// kind alone would keep the buffer full for each other (Copa, NSDI'18 section 2.2, has the two modes and tells them apart
-// by the queue's emptying). A switch that marks or trims speaks to all, and none of this happens.
+// A sender that answers delay yields to them until nothing is left. Such rivals show: the delay stays while the own window
+// falls, round after round. The window then grows and shrinks as CUBIC's (RFC 9438) until a round sees the queue below
+// half the delay's target, or for `turn` at most. After that the delay's rule has its chance again, because senders of
+// this kind alone would keep the buffer full for each other. Copa (NSDI'18, section 2.2) has the same two modes and tells
+// them apart by whether the queue empties. None of this happens where a switch marks or trims, which all senders answer.
 #pragma once
 
 #include <algorithm>

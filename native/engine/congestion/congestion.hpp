@@ -3,7 +3,7 @@
 // A controller takes the summary of one acknowledgement and answers how much may be in flight and at which rate it
 // leaves. It knows no messages, paths or clocks. The caller also applies the receiver's buffer limit.
 //
-// A new controller is one file beside this one and one line in the table of controllers.hpp.
+// A new controller is one file beside this one, its factory's declaration and a row in controllers.hpp.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ struct JoinedControllers {
     }();
     static constexpr std::string_view text{characters.data(), size};
 };
-// "window, line_rate, credit", and "window: what it is; line_rate: …".
+// "window, auto, …", and "window: what it is; line_rate: …".
 inline constexpr std::string_view congestion_names =
     JoinedControllers<[](const CongestionEntry& e) { return std::array{e.name}; }, 0>::text;
 inline constexpr std::string_view congestion_summaries = JoinedControllers<[](const CongestionEntry& e) {

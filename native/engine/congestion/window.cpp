@@ -107,7 +107,7 @@ public:
         turn_ = std::max(turn_, room);
         clamp();
     }
-    // What a turn allowed says nothing about what fits beside others. Who goes on without turns is alone.
+    // A turn's window may be too large beside other senders. A sender that goes on without turns is alone.
     void end_turn(bool goes_on) override {
         if (before_turn_ && !goes_on) window_ = std::min(window_, *before_turn_);
         before_turn_.reset();
