@@ -219,7 +219,7 @@ Outcome AggregationSlots::take(Table& table, std::uint32_t bit, std::uint8_t* pa
         if (shape != slot.shape) return Outcome::mismatch;
         if ((slot.bitmap & bit) != 0) {
             whom = Whom::nobody;
-            // Who sends again misses the result: what went up, or what came down, may be lost.
+            // A rank that sends again misses the result: a packet on the way up or down may be lost.
             if (slot.state == State::summed) answer(Whom::upper);
             return Outcome::duplicate;
         }

@@ -6,7 +6,7 @@
 // comes up (C. R. Brown's calendar queues with the sorting put off). Radix heap: Ahuja, Mehlhorn, Orlin, Tarjan 1990.
 //
 // Invariant: events come out in order of time, those of one moment as `before` says, whatever the order they went in and
-// whatever the sizes of the wheel. With `HeapOnly` there is no wheel at all: slow, for tests of this claim.
+// whatever the sizes of the wheel. With `heap_only` there is no wheel at all: slow, for tests of this claim.
 #pragma once
 
 #include <algorithm>

@@ -56,7 +56,6 @@ public:
     void skip(std::int64_t idle_ps);
 
 private:
-    void grow_slowly(double count);
     void grow_cubic(double count, std::int64_t now_ps, std::int64_t srtt_ps);
     double multiplier() const;
 

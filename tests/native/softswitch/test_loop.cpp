@@ -7,8 +7,8 @@
 
 #include "softswitch/clock.hpp"
 #include "softswitch/loop.hpp"
-#include "softswitch/memory_port.hpp"
 #include "softswitch_bench.hpp"
+#include "support/native/memory_port.hpp"
 
 using namespace dlcp;
 using namespace dlcp::softswitch;
