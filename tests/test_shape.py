@@ -1,7 +1,7 @@
 """The shape of the code: lines of a function, parameters, methods of a class, files of a folder.
 
-Of C++ lines and methods are counted. What is over a limit stands below by name. The lists may only get shorter: a name
-that is within the limit comes off.
+Of C++ lines and methods are counted. What is over a limit stands below by name, with how far it may be. The lists may
+only get shorter and the numbers smaller: a name that is within the limit comes off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NATIVE_FUNCTIONS = (
 Sizes = Mapping[str, int]
 """By the name of what is measured: a folder, or `file:class.function`."""
 
-TORCHS = {"dlcp/torch/process_group.py:ProcessGroup"}
+TORCHS = {"dlcp/torch/process_group.py:ProcessGroup": 1000}
 """Interfaces that torch prescribes."""
 
 
@@ -39,83 +39,77 @@ class Limit:
     """How much of something there may be."""
 
     most: int
-    known: frozenset[str]
-    """What is over it; nothing else may be."""
+    known: Mapping[str, int]
+    """What is over it, and how far at most; nothing else may be."""
 
 
 LIMITS = {
     "lines of a function": Limit(
         70,
-        frozenset(
-            {
-                "bench/native/optimizer_bench.cpp:main",
-                "bench/native/raw_frames.cpp:main",
-                "bench/native/reduce_bench.cpp:main",
-                "dlcp/hub/command.py:main",
-                "dlcp/train/command.py:_plan",
-                "dlcp/transport/membership.py:Membership._start",
-                "dlcp/transport/schedule/checker.py:_check_values",
-                "dlcp/transport/schedule/graph.py:Graph._add_rank",
-                "dlcp/transport/schedule/interpreter.py:run",
-                "native/bind/runtime.cpp:bind_host",
-                "native/engine/congestion/window.cpp:end_round",
-                "native/switch/aggregation.cpp:AggregationSlots::handle",
-                "native/switch/aggregation.cpp:AggregationSlots::take",
-                "sim/bind/fabric.cpp:bind_fabric",
-                "sim/core/fabric.cpp:Fabric::Fabric",
-                "sim/core/tasks.cpp:TaskGraph::State::index",
-                "sim/core/transports/dlcp.cpp:DlcpTransport::start_collective",
-                "sim/core/transports/tcp_sender.cpp:TcpSender::handle_ack",
-                "tests/support/native/virtual_network.cpp:VirtualNetwork::leave_link",
-                "tests/support/native/world.cpp:World::judge_packet",
-                "tests/switch/test_entries.py:test_small_policy_in_full",
-                "tests/vectors/aggregation.py:records",
-                "tests/vectors/generate.py:frames",
-                "tests/vectors/generate.py:headers",
-                "tests/vectors/generate.py:protected",
-                "tests/vectors/switch_frames.py:_frames",
-            }
-        ),
+        {
+            "bench/native/optimizer_bench.cpp:main": 101,
+            "bench/native/raw_frames.cpp:main": 73,
+            "bench/native/reduce_bench.cpp:main": 82,
+            "dlcp/hub/command.py:main": 86,
+            "dlcp/train/command.py:_plan": 77,
+            "dlcp/transport/membership.py:Membership._start": 73,
+            "dlcp/transport/schedule/checker.py:_check_values": 85,
+            "dlcp/transport/schedule/graph.py:Graph._add_rank": 90,
+            "dlcp/transport/schedule/interpreter.py:run": 71,
+            "native/bind/runtime.cpp:bind_host": 72,
+            "native/engine/congestion/window.cpp:end_round": 103,
+            "native/switch/aggregation.cpp:AggregationSlots::handle": 87,
+            "native/switch/aggregation.cpp:AggregationSlots::take": 85,
+            "sim/bind/fabric.cpp:bind_fabric": 128,
+            "sim/core/fabric.cpp:Fabric::Fabric": 93,
+            "sim/core/tasks.cpp:TaskGraph::State::index": 78,
+            "sim/core/transports/dlcp.cpp:DlcpTransport::start_collective": 75,
+            "sim/core/transports/tcp_sender.cpp:TcpSender::handle_ack": 74,
+            "tests/support/native/virtual_network.cpp:VirtualNetwork::leave_link": 71,
+            "tests/support/native/world.cpp:World::judge_packet": 82,
+            "tests/switch/test_entries.py:test_small_policy_in_full": 86,
+            "tests/vectors/aggregation.py:records": 102,
+            "tests/vectors/generate.py:frames": 116,
+            "tests/vectors/generate.py:headers": 233,
+            "tests/vectors/generate.py:protected": 99,
+            "tests/vectors/switch_frames.py:_frames": 169,
+        },
     ),
     "parameters of a function": Limit(
         8,
-        frozenset(
-            {
-                "dlcp/lab/netlab.py:Lab.__init__",
-                "dlcp/switch/software/process.py:start",
-                "dlcp/torch/data/cache.py:DataCache.__init__",
-                "dlcp/train/plan.py:plan_runs",
-                "dlcp/train/training.py:train",
-                "dlcp/transport/endpoint.py:Endpoint._start_send",
-                "dlcp/transport/endpoint.py:Endpoint.send",
-                "dlcp/transport/flight_recorder.py:FlightRecorder.record",
-                "dlcp/transport/flight_recorder.py:FlightRecorder.record_message",
-                "dlcp/transport/gradient.py:mark_importance",
-                "dlcp/transport/membership.py:Membership.__init__",
-                "dlcp/transport/schedule/interpreter.py:run",
-                "dlcp/transport/work.py:Work.__init__",
-                "sim/dlcp_sim/cosimulation/group.py:SimulatedGroup.bounded_all_reduce",
-                "sim/dlcp_sim/cosimulation/training.py:time_to_accuracy",
-                "sim/dlcp_sim/fabrics/trees.py:FatTree",
-                "sim/dlcp_sim/workloads/collectives.py:_lay_pieces",
-                "tests/support/frame_builder.py:dlcp",
-                "tests/support/frame_builder.py:ipv4",
-                "tests/support/switched_hosts.py:packet",
-            }
-        ),
+        {
+            "dlcp/lab/netlab.py:Lab.__init__": 10,
+            "dlcp/switch/software/process.py:start": 10,
+            "dlcp/torch/data/cache.py:DataCache.__init__": 11,
+            "dlcp/train/plan.py:plan_runs": 10,
+            "dlcp/train/training.py:train": 9,
+            "dlcp/transport/endpoint.py:Endpoint._start_send": 9,
+            "dlcp/transport/endpoint.py:Endpoint.send": 9,
+            "dlcp/transport/flight_recorder.py:FlightRecorder.record": 10,
+            "dlcp/transport/flight_recorder.py:FlightRecorder.record_message": 9,
+            "dlcp/transport/gradient.py:mark_importance": 9,
+            "dlcp/transport/membership.py:Membership.__init__": 9,
+            "dlcp/transport/schedule/interpreter.py:run": 9,
+            "dlcp/transport/work.py:Work.__init__": 10,
+            "sim/dlcp_sim/cosimulation/group.py:SimulatedGroup.bounded_all_reduce": 9,
+            "sim/dlcp_sim/cosimulation/training.py:time_to_accuracy": 11,
+            "sim/dlcp_sim/fabrics/trees.py:FatTree": 9,
+            "sim/dlcp_sim/workloads/collectives.py:_lay_pieces": 10,
+            "tests/support/frame_builder.py:dlcp": 9,
+            "tests/support/frame_builder.py:ipv4": 11,
+            "tests/support/switched_hosts.py:packet": 10,
+        },
     ),
     "methods of a class": Limit(
         60,
-        frozenset(
-            {
-                *TORCHS,
-                "native/collective/executor.hpp:CollectiveExecutor",
-                "native/io/runtime.hpp:Runtime",
-                "sim/core/domain.hpp:Domain",
-            }
-        ),
+        {
+            **TORCHS,
+            "native/collective/executor.hpp:CollectiveExecutor": 95,
+            "native/io/runtime.hpp:Runtime": 69,
+            "sim/core/domain.hpp:Domain": 78,
+        },
     ),
-    "files of a folder": Limit(40, frozenset({"dlcp/transport", "tests/support"})),
+    "files of a folder": Limit(40, {"dlcp/transport": 53, "tests/support": 42}),
 }
 
 
@@ -216,9 +210,10 @@ def sizes(repository: Path) -> dict[str, dict[str, int]]:
 @pytest.mark.parametrize("kind", LIMITS)
 def test_nothing_more_is_over_the_limit(kind: str, sizes: Mapping[str, Sizes]) -> None:
     limit = LIMITS[kind]
-    over = {name: size for name, size in sizes[kind].items() if size > limit.most}
-    assert {name: over[name] for name in over.keys() - limit.known} == {}, f"{kind}: at most {limit.most}"
-    assert sorted(limit.known - over.keys()) == [], "these are within the limit: take them off the list"
+    over = {name: size for name, size in sizes[kind].items() if size > limit.known.get(name, limit.most)}
+    assert over == {}, f"{kind}: at most {limit.most}, or what stands beside the name"
+    within = [name for name in limit.known if sizes[kind].get(name, 0) <= limit.most]
+    assert within == [], "these are within the limit: take them off the list"
 
 
 def test_sizes_are_counted(tmp_path: Path) -> None:
