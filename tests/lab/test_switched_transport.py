@@ -111,7 +111,9 @@ def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: SwitchedLa
     pytest.importorskip("torch")
     from bench.collectives.world import Backend, Place, Ranks
     from bench.gradient_lab import train
+    from tests.torch import ranks as torch_ranks
 
+    torch_ranks.start_server()
     before = bed.counts()["l0"]
     # All ranks send to rank 0 what it adds; the load fills three quarters of its port besides. Windows might settle
     # before the queue is full, so each rank is told that it has half of the line to itself: nearly twice what the port

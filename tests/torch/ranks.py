@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,21 @@ for new, old in (
 
 _context = multiprocessing.get_context("forkserver")
 # dlcp first: it must not need dynamo. Most tests do, since DDP imports it.
-_context.set_forkserver_preload(
-    ["torch", "dlcp.torch.process_group", "torch._dynamo", "torch.distributed.fsdp", "pytest"]
-)
+_PRELOADED = ("torch", "dlcp.torch.process_group", "torch._dynamo", "torch.distributed.fsdp", "pytest")
 
 
 class RanksError(AssertionError):
     """Some rank failed, died or hung; the text is theirs."""
+
+
+def start_server() -> None:
+    """Starts the server that forks ranks, if there is none.
+
+    A process has one such server, with the modules that its first user named. Tests of the benchmarks' worlds call this
+    before those start it: with their few modules every rank of every later test would import the others anew.
+    """
+    _context.set_forkserver_preload(list(_PRELOADED))
+    forkserver.ensure_running()
 
 
 def run(
@@ -60,6 +69,7 @@ def run(
     `backend`: of the default group, made before and destroyed after; None: the function makes its own. The function is
     one of a module, and what goes in and out can be pickled. Raises RanksError.
     """
+    start_server()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = [_Rank(rank, world_size, store.port, environment or {}) for rank in range(world_size)]
     try:
@@ -146,6 +156,12 @@ def _main(
     answer: Any,
     stacks: str,
 ) -> None:
+    missing = [name for name in _PRELOADED if name not in sys.modules]
+    if missing:
+        answer.send(
+            (None, f"forked from a server without {', '.join(missing)}: call ranks.start_server() first")
+        )
+        sys.exit(1)
     os.environ.update(environment)
     torch.set_num_threads(1)
     # torch read it when the server imported it.

@@ -13,6 +13,7 @@ from bench import faults
 from bench.collectives.world import DLCP, DLCP_SHM, Backend, Place, Ranks
 from bench.faults import Fault
 from dlcp.lab import Lab, missing
+from tests.torch import ranks as torch_ranks
 
 COUNT = 2
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[Ranks]:
+    torch_ranks.start_server()
     with Ranks() as made:
         yield made
 
