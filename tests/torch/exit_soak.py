@@ -162,16 +162,44 @@ class Finished(Exception):  # noqa: N818  # not an error: how a forked rank leav
     """A rank has done its part; the interpreter may end with this status."""
 
 
-def run(scenario: Scenario, folder: Path) -> list[str]:
-    """Runs one world; what was wrong with it. In the ranks themselves it does not return."""
-    pids = []
-    for rank in range(2):
-        pid = os.fork()
-        if pid == 0:
-            be_rank(rank, scenario, folder)
-            raise Finished
-        pids.append(pid)
-    return [complaint for rank, pid in enumerate(pids) if (complaint := judge(rank, pid, scenario, folder))]
+class World:
+    """Two ranks of a scenario. In the ranks themselves the constructor does not return."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.title = f"run {number}, {name}"
+        self._scenario = SCENARIOS[name]
+        self._folder = Path(tempfile.mkdtemp(prefix="dlcp-exit-"))
+        self._end_s = time.monotonic() + RUN_LIMIT_S
+        self._pids: list[int] = []
+        # By rank, as os.waitpid has it; None: killed, for it did not end.
+        self._ended: dict[int, int | None] = {}
+        for rank in range(2):
+            pid = os.fork()
+            if pid == 0:
+                be_rank(rank, self._scenario, self._folder)
+                raise Finished
+            self._pids.append(pid)
+
+    def is_over(self) -> bool:
+        """Whether both ranks have ended; those that should have are killed."""
+        late = time.monotonic() > self._end_s
+        for rank, pid in enumerate(self._pids):
+            if rank in self._ended:
+                continue
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._ended[rank] = status
+            elif late:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                self._ended[rank] = None
+        return len(self._ended) == len(self._pids)
+
+    def complaints(self) -> list[str]:
+        """What was wrong with each rank, of a world that is over."""
+        found = [judge(rank, self._ended[rank], self._scenario, self._folder) for rank in range(2)]
+        shutil.rmtree(self._folder)
+        return [complaint for complaint in found if complaint]
 
 
 def be_rank(rank: int, scenario: Scenario, folder: Path) -> None:
@@ -189,22 +217,12 @@ def be_rank(rank: int, scenario: Scenario, folder: Path) -> None:
     scenario.run()
 
 
-def judge(rank: int, pid: int, scenario: Scenario, folder: Path) -> str:
-    end_s = time.monotonic() + RUN_LIMIT_S
-    hangs = False
-    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > end_s:
-            hangs = True
-            os.kill(pid, signal.SIGKILL)
-            ended = os.waitpid(pid, 0)
-            break
-        time.sleep(0.01)
-    code = os.waitstatus_to_exitcode(ended[1])
+def judge(rank: int, status: int | None, scenario: Scenario, folder: Path) -> str:
     text = (folder / f"{rank}.err").read_text(errors="replace")
     wrong = []
-    if hangs:
+    if status is None:
         wrong.append(f"did not end within {RUN_LIMIT_S:g} s")
-    elif code != scenario.ends_with[rank]:
+    elif (code := os.waitstatus_to_exitcode(status)) != scenario.ends_with[rank]:
         wrong.append(f"ended with {code} instead of {scenario.ends_with[rank]}")
     wrong += [f"said {word!r}" for word in FORBIDDEN if word in text]
     words = scenario.words[rank]
@@ -221,19 +239,26 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=2 * len(SCENARIOS))
     parser.add_argument("--only", choices=SCENARIOS, action="append", help="may be given several times")
+    parser.add_argument("--at-once", type=int, default=1, help="worlds beside each other; default: 1")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     names = arguments.only or list(SCENARIOS)
     bad = 0
-    for number in range(arguments.runs):
-        name = names[number % len(names)]
-        # No `with`: the ranks would leave by its end too.
-        folder = Path(tempfile.mkdtemp(prefix="dlcp-exit-"))
-        wrong = run(SCENARIOS[name], folder)
-        shutil.rmtree(folder)
-        if wrong:
-            bad += 1
-            print(f"run {number}, {name}:", *wrong, sep="\n", flush=True)
+    worlds: list[World] = []
+    number = 0
+    while number < arguments.runs or worlds:
+        if number < arguments.runs and len(worlds) < arguments.at_once:
+            worlds.append(World(number, names[number % len(names)]))
+            number += 1
+            continue
+        over = [world for world in worlds if world.is_over()]
+        worlds = [world for world in worlds if world not in over]
+        for world in over:
+            if wrong := world.complaints():
+                bad += 1
+                print(f"{world.title}:", *wrong, sep="\n", flush=True)
+        if not over:
+            time.sleep(0.01)
     print(f"{arguments.runs} runs, {bad} wrong", flush=True)
     return 1 if bad else 0
 
