@@ -329,32 +329,34 @@ def test_two_jobs_at_once_do_not_mix_and_one_leaves_the_other() -> None:
         rounds(one, 3.0, 3)
 
 
-def test_a_job_whose_process_dies_is_forgotten(hub: HubService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_job, "GRACE_S", -9.9)
-    child = Child(
-        f"""
-        from dlcp.transport.job import Job
-        from dlcp.transport.store import MemoryStore
-        from threading import Thread
-        store = MemoryStore()
-        def rank(number):
-            job = Job(store, number, 2, key=bytes(32), hub="{hub.address}", hub_job="second")
-            job.open_communicator("all")
-            jobs.append(job)
-        jobs = []
-        threads = [Thread(target=rank, args=(number,)) for number in range(2)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        print("here", flush=True)
-        input()
-        """
-    )
-    try:
-        assert child.line() == "here"
-        assert "second" in hub.jobs
-    finally:
-        child.kill()
-    wait_until(lambda: "second" not in hub.jobs, "the dead job is still there")
+def test_a_job_whose_process_dies_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_job, "GRACE_S", 0.1)
+    # Its cores wait for the dead for as long as a peer may be silent.
+    with service(peer_timeout_s=1.0) as hub:
+        child = Child(
+            f"""
+            from dlcp.transport.job import Job
+            from dlcp.transport.store import MemoryStore
+            from threading import Thread
+            store = MemoryStore()
+            def rank(number):
+                job = Job(store, number, 2, key=bytes(32), hub="{hub.address}", hub_job="second")
+                job.open_communicator("all")
+                jobs.append(job)
+            jobs = []
+            threads = [Thread(target=rank, args=(number,)) for number in range(2)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+            print("here", flush=True)
+            input()
+            """
+        )
+        try:
+            assert child.line() == "here"
+            assert "second" in hub.jobs
+        finally:
+            child.kill()
+        wait_until(lambda: "second" not in hub.jobs, "the dead job is still there")
 
 
 def test_groups_of_a_rank_that_is_gone_end_for_all_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
