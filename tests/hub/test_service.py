@@ -36,6 +36,7 @@ from dlcp.hub import service as served
 from dlcp.hub.core_group import CoreGroup
 from dlcp.hub.job import ServedJob
 from dlcp.hub.service import HubService
+from dlcp.transport import job as rank_job
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from dlcp.transport.hub.control import HubControl
 from dlcp.transport.hub.group import HubGroup
@@ -472,8 +473,10 @@ def test_a_job_that_nothing_admits_has_no_hub(hub: HubService) -> None:
     ],
 )
 def test_ranks_that_use_a_hub_otherwise_are_named(
-    hub: HubService, settings: dict[str, Any], said: str
+    hub: HubService, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nobody begins another start here, which a rank that is refused would wait for.
+    monkeypatch.setattr(rank_job, "STALE_S", 0.05)
     per_rank = ({"hub": hub.address, "hub_bytes_min": 1}, settings)
     with pytest.raises(JobError, match=said):
         World(2, key=KEY, per_rank=lambda rank: per_rank[rank]).close()
