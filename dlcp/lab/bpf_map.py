@@ -58,7 +58,7 @@ class Map:
 
     def __init__(self, program: int, name: str) -> None:
         self._name = name
-        self._fd, self._key_bytes, self._value_bytes = _open_map(program, name)
+        self._fd, self._value_bytes = _open_map(program, name)
 
     def __enter__(self) -> Map:
         return self
@@ -86,8 +86,8 @@ class Map:
         )
 
 
-def _open_map(program: int, name: str) -> tuple[int, int, int]:
-    """Descriptor, and bytes of key and value, of the map of this name."""
+def _open_map(program: int, name: str) -> tuple[int, int]:
+    """Descriptor, and bytes of a value, of the map of this name."""
     program_fd = _bpf(_PROGRAM_BY_ID, struct.pack("=III", program, 0, 0))
     try:
         ids = (ctypes.c_uint32 * 16)()
@@ -100,11 +100,9 @@ def _open_map(program: int, name: str) -> tuple[int, int, int]:
     for number in ids[: min(count, len(ids))]:
         fd = _bpf(_MAP_BY_ID, struct.pack("=III", number, 0, 0))
         # struct bpf_map_info: type, id, key_size, value_size, max_entries, flags, name.
-        _, _, key_bytes, value_bytes, _, _, label = struct.unpack_from(
-            "=6I16s", _info(fd, bytearray(_INFO_BYTES))
-        )
+        _, _, _, value_bytes, _, _, label = struct.unpack_from("=6I16s", _info(fd, bytearray(_INFO_BYTES)))
         if label.rstrip(b"\0").decode() == name:
-            return fd, key_bytes, value_bytes
+            return fd, value_bytes
         os.close(fd)
     raise LabError(f"BPF program {program} has no map {name!r}")
 

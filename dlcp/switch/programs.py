@@ -105,11 +105,6 @@ def _manifest() -> dict[str, Any]:
         raise ProgramError(f"no compiled switch programs: {error}") from None
 
 
-def arrivals_index(port: int, arrival: Arrival) -> int:
-    """Place in the counter `arrivals` of what arrived at `port`."""
-    return port << 3 | arrival
-
-
 def decisions_index(port: int, traffic_class: int, level: int, decision: Decision) -> int:
     """Place in the counter `decisions` of what was to leave by `port`, with the class and level that it came with."""
     return port << 10 | traffic_class << 7 | level << 3 | decision

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import threading
 from collections import deque
@@ -194,10 +193,6 @@ class FlightRecorder:
         with self._lock:
             groups = list(self._groups)
         return trace_of(groups, self.entries())
-
-    def dump_json(self) -> str:
-        """`trace` as JSON text."""
-        return json.dumps(self.trace())
 
     def dump(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes `trace` for `torchfrtrace`, replacing the file; answers its path. None: the recorder's own.

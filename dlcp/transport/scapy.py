@@ -137,11 +137,6 @@ def looks_like_dlcp(payload: bytes) -> bool:
     )
 
 
-def decode_deadline_us(code: int) -> int:
-    """Microseconds that a header's deadline code stands for; 0: none."""
-    return (code & 0x7FF) << (code >> 11)
-
-
 def block_count(message_bytes: int, block_bytes: int) -> int:
     """How many blocks a message has: at least one."""
     return -(-message_bytes // block_bytes) if message_bytes and block_bytes else 1

@@ -185,12 +185,6 @@ class BurstLoss(Fault):
     exit_ratio: float = field(default=0.1, metadata=_RATIO)
     loss_ratio: float = field(default=1.0, metadata=_RATIO)
 
-    @property
-    def mean_loss_ratio(self) -> float:
-        """Of all packets, in the long run: the share of the bursts, times what is lost in them."""
-        both = self.enter_ratio + self.exit_ratio
-        return 0.0 if both == 0 else self.enter_ratio / both * self.loss_ratio
-
     def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
         return ("burst", self.enter_ratio, self.exit_ratio, self.loss_ratio), ("burst", 0.0, 1.0, 0.0)
 

@@ -10,7 +10,6 @@ from dlcp.switch.programs import (
     Arrival,
     Decision,
     PathChoice,
-    arrivals_index,
     decisions_index,
 )
 from dlcp.switch.resolved import NEVER_BYTES
@@ -91,7 +90,7 @@ def test_frame_goes_out_of_the_port_of_its_address_unchanged(program: Program) -
 def test_counters_tell_bytes_too(program: Program) -> None:
     program.process(v4(HOST1), 0)
     size = len(v4(HOST1))
-    assert program.counter("arrivals")[arrivals_index(0, Arrival.FORWARDED)].bytes == size
+    assert program.counter("arrivals")[Arrival.FORWARDED].bytes == size
     assert program.counter("decisions")[decisions_index(1, 5, 7, Decision.KEPT)].bytes == size
 
 

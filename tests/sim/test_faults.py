@@ -150,7 +150,6 @@ def test_random_loss_ends_in_time() -> None:
 def test_bursts_have_their_length_and_distance() -> None:
     packets = 400_000
     fault = BurstLoss("edge 0 -> host 1", enter_ratio=0.002, exit_ratio=0.1)
-    assert fault.mean_loss_ratio == pytest.approx(0.002 / 0.102)
     lost = completions_ps(simulate(STAR, stream(packets), wrong=[fault])) < 0
     edges = np.flatnonzero(np.diff(lost.astype(int)))
     bursts = np.diff(edges)[lost[edges[:-1] + 1]]

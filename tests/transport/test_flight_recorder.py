@@ -254,7 +254,7 @@ def test_state_follows_the_operation() -> None:
         "culprit": 4,
         "waiting_for": [{"rank": 4, "for_arrival": False, "missing_bytes": 40}],
     }
-    traced = json.loads(recorder.dump_json())
+    traced = json.loads(json.dumps(recorder.trace()))
     assert traced["pg_status"]["0"] == {
         "last_enqueued_collective": "7",
         "last_started_collective": "7",

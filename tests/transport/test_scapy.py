@@ -102,11 +102,6 @@ def test_packet_built_by_hand_fills_in_lengths() -> None:
     assert twin.parse_frames(parsed.payload) == ([twin.Cancel(9), twin.Ids("probe", (1, 2))], False)
 
 
-@pytest.mark.parametrize("code", [0, 1, 2047, 2048, 0x5555, 0xFFFF])
-def test_deadline_is_that_of_the_twin(code: int) -> None:
-    assert layer.decode_deadline_us(code) * 1000 == twin.decode_deadline(code)
-
-
 # --- frames -----------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ keeps them apart until then. With one rack only: a rack's sum would have to be c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -249,13 +249,3 @@ def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
         ]
         cores.append(Layout([], roles, ()))
     return workers + cores
-
-
-def crossing_bytes(hub: Hub, sizes: Sequence[int]) -> list[int]:
-    """Per rack the bytes that leave it towards other racks, of keys of these sizes."""
-    sent = [0] * hub.rack_count
-    for owner, size in zip(hub.owners, sizes, strict=True):
-        home = owner // hub.cores
-        for rack in range(hub.rack_count):
-            sent[rack] += size * (hub.rack_count - 1) if rack == home else size
-    return sent

@@ -16,7 +16,7 @@ import pytest
 from dlcp.cli import main
 from dlcp.switch import SwitchTarget
 from dlcp.switch.entries import level_name
-from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision, arrivals_index, decisions_index
+from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision, decisions_index
 
 pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
@@ -122,7 +122,7 @@ def test_counters_that_began_anew_do_not_go_backwards() -> None:
 
 
 def test_port_without_a_name_is_shown_by_number() -> None:
-    lost = arrivals_index(9, Arrival.MALFORMED)
+    lost = 9 << 3 | Arrival.MALFORMED
     reading = Reading(
         SwitchTarget("s", "h:1", {"a": 1}),
         runs_program=True,

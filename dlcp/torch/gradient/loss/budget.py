@@ -35,11 +35,6 @@ class StepBudget:
         self._given: dict[Hashable, float] = {}
 
     @property
-    def allowed_bytes(self) -> float:
-        """What the buffers of this step may lose together, so far."""
-        return self._allowed_bytes
-
-    @property
     def committed_bytes(self) -> float:
         """What this step has lost, and what it may still lose with its pending buffers."""
         return self._spent_bytes + sum(self._given.values())

@@ -95,7 +95,7 @@ class AutoPipeline:
             self._steps_s[TRIAL[self._step]].append(now_s - self._began_s)
         self._step += 1
         self._began_s = now_s
-        if self._step > len(TRIAL) and self.chosen == EXACT and self._wrote:
+        if self._step >= DECIDED and self.chosen == EXACT and self._wrote:
             self._low.reset(None)  # lets a hub know, on all ranks at the same step
             self._low, self._wrote = self._few_bits(), False
         self._low.begin_step(loss_scale)
