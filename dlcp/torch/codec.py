@@ -26,7 +26,7 @@ _SMALLEST = 2.0**-149
 _INFINITY_BITS = 0x7F80
 
 
-_FLOATS = {
+FLOAT_CODECS = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
     "fp8_e4m3": torch.float8_e4m3fn,
@@ -80,7 +80,7 @@ def decode(coded: Tensor, codec: str, count: int) -> Tensor:
     _check_coded(coded, traits, count)
     rows = coded.reshape(-1, traits.group_bytes)
     if not traits.is_scaled:
-        return _unpack_halves(rows, _FLOATS[codec]).float().flatten()[:count]
+        return _unpack_halves(rows, FLOAT_CODECS[codec]).float().flatten()[:count]
     low_high = rows[:, :_SCALE_BYTES].int()
     codes = _unpack(rows[:, _SCALE_BYTES:], traits.bits)
     scale = _scales(low_high[:, :1] | low_high[:, 1:] << 8)
@@ -111,7 +111,7 @@ def _encode(groups: Tensor, traits: CodecTraits) -> tuple[Tensor, Tensor | None,
         return _pack_halves(_as_half(groups, traits.name)), None, None
     bits = _scale_bits(groups, traits)
     units = scales = None
-    if traits.name in _FLOATS:
+    if traits.name in FLOAT_CODECS:
         codes = _float_codes(groups, bits, traits)
     else:
         units = _integer_units(groups, bits, traits)
@@ -168,13 +168,13 @@ def _float_codes(groups: Tensor, bits: Tensor, traits: CodecTraits) -> Tensor:
     usable = (bits != 0) & (bits != _INFINITY_BITS)
     inverse = torch.where(usable, 1.0 / _scales(bits), 0.0)
     infinite = torch.where(groups.isinf(), groups.sign(), 0.0)
-    codes = torch.where(usable, groups * inverse, infinite).to(_FLOATS[traits.name]).view(torch.int8)
+    codes = torch.where(usable, groups * inverse, infinite).to(FLOAT_CODECS[traits.name]).view(torch.int8)
     return codes.masked_fill_(groups.isnan(), _signed(traits.not_a_number, traits))
 
 
 def _units(codes: Tensor, traits: CodecTraits) -> Tensor:
     """float32 [groups, 64]: codes (int8) as numbers, which a scale multiplies."""
-    return (codes.view(_FLOATS[traits.name]) if traits.name in _FLOATS else codes).float()
+    return (codes.view(FLOAT_CODECS[traits.name]) if traits.name in FLOAT_CODECS else codes).float()
 
 
 def _signed(code: int, traits: CodecTraits) -> int:
@@ -217,7 +217,7 @@ def _unpack_halves(packed: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _as_half(groups: Tensor, codec: str) -> Tensor:
     """int16 [groups, 64]: each value as 16 bits."""
-    dtype = _FLOATS[codec]
+    dtype = FLOAT_CODECS[codec]
     largest = torch.finfo(dtype).max
     rounded = torch.where(groups.isinf(), groups, groups.clamp(-largest, largest)).to(dtype)
     return rounded.view(torch.int16).masked_fill_(groups.isnan(), _NOT_A_NUMBER[codec])

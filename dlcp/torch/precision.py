@@ -25,7 +25,7 @@ from dlcp.errors import ArgumentError
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.torch.tensors import CopyBack, readable, reduction, span, writable
+from dlcp.torch.tensors import CODED_DTYPES, CopyBack, readable, reduction, span, writable
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.coded import (
     GROUP_VALUES,
@@ -39,7 +39,6 @@ from dlcp.transport.coded import (
 from dlcp.transport.communicator import Reduction, Work
 from dlcp.transport.span import Span
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _SPARES_MAX = 8
 
 
@@ -53,7 +52,7 @@ def all_reduce(
 ) -> CollectiveWork | None:
     """As dist.all_reduce, with values in few bits: the tensor becomes what the code of the sum (or mean) says.
 
-    `tensor`: of DTYPES. `op`: SUM or AVG. `precision`: "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3" or
+    `tensor`: of CODED_DTYPES. `op`: SUM or AVG. `precision`: "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3" or
     "fp8_e5m2". Blocks, unless `async_op`: then a work is returned. Raises ValueError, TypeError, and the collective's
     errors, after which the tensor is as it was.
     """
@@ -100,7 +99,8 @@ def reduce_scatter(
 ) -> CollectiveWork | None:
     """As dist.reduce_scatter_tensor, with contributions in few bits; the sum (or mean) of them is not coded.
 
-    `input`: as many elements as `output` for each rank, of one of DTYPES; it stays as it is. The rest as of all_reduce.
+    `input`: as many elements as `output` for each rank, of one of CODED_DTYPES; it stays as it is. The rest as of
+    all_reduce.
     """
     members, codec = _group(group), codec_traits(precision, "precision")
     kind = _reduction(op, "reduce_scatter")
@@ -137,7 +137,7 @@ def all_gather(
 ) -> CollectiveWork | None:
     """As dist.all_gather_into_tensor, in few bits: also of its own part a rank gets what the others get.
 
-    `output`: as many elements for each rank as `input`, of one of DTYPES. The rest as of all_reduce.
+    `output`: as many elements for each rank as `input`, of one of CODED_DTYPES. The rest as of all_reduce.
     """
     members, codec = _group(group), codec_traits(precision, "precision")
     _check(output, "all_gather", "output")
@@ -207,7 +207,7 @@ def _encode(codec: CodecTraits, values: Tensor, runs: NDArray[np.int64], coded: 
 
 
 def _decode(codec: CodecTraits, coded: Tensor, runs: NDArray[np.int64], values: Tensor) -> None:
-    """Into contiguous memory of one of DTYPES."""
+    """Into contiguous memory of one of CODED_DTYPES."""
     wide = values if values.dtype == torch.float32 else torch.empty(values.shape)
     decode_runs(codec.codec, coded.data_ptr(), runs, wide.data_ptr())
     if wide is not values:
@@ -262,7 +262,7 @@ def _group(group: dist.ProcessGroup | None) -> Any:
 
 
 def _check(tensor: Tensor, operation: str, what: str) -> None:
-    if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES:
+    if not isinstance(tensor, Tensor) or tensor.dtype not in CODED_DTYPES:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODED_DTYPES)
         raise TypeError(f"{operation} with a precision: {what} has dtype {kind}; accepted: {accepted}")

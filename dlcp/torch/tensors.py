@@ -29,6 +29,8 @@ DATA_TYPES: dict[torch.dtype, DataType] = {
     getattr(torch, each.torch_name): each.type for each in element.DATA_TYPES
 }
 FLOATING_DTYPES = tuple(dtype for dtype in DATA_TYPES if dtype.is_floating_point)
+CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Types that are coded, or of which something may be left out; float64 travels exactly."""
 # Keyed by number: comparing ReduceOp objects one by one costs 0.3 us each.
 _REDUCTIONS = {
     int(RedOpType.SUM): Reduction.SUM,

@@ -25,10 +25,10 @@ import torch.distributed as dist
 from dlcp.torch.gradient import scope
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork, PendingBuffer
-from dlcp.torch.gradient.exchange import DTYPES, exchange_of
+from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState
-from dlcp.torch.tensors import reduction
+from dlcp.torch.tensors import FLOATING_DTYPES, reduction
 from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class MarkedCalls:
 def _reduction(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[bool, float | None] | None:
     """Whether to average, and the factor of the result; None: a plain call."""
     for tensor in tensors:
-        if tensor.layout is not torch.strided or tensor.dtype not in DTYPES or not tensor.numel():
+        if tensor.layout is not torch.strided or tensor.dtype not in FLOATING_DTYPES or not tensor.numel():
             return None
     op, factor = reduction(torch.distributed.ReduceOp.SUM if opts is None else opts.reduceOp, "gradients")
     return (op is Reduction.AVG, factor) if op in _MAY_LOSE else None

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from dlcp.torch.futures import CollectiveFuture
     from dlcp.torch.gradient.state import GradientState
 
-DTYPES = FLOATING_DTYPES
-"""Types that a pipeline takes; others travel as plain collectives."""
-
 
 def exchange_of(
     state: GradientState,
@@ -68,9 +65,9 @@ class GradientExchange:
     def all_reduce(self, buffer: torch.Tensor, layout: Layout, call: BufferCall) -> CollectiveFuture:
         """A future of the sum or mean over all ranks; a tensor like the buffer, the same bits on all ranks.
 
-        `buffer`: 1-D, contiguous, one of DTYPES, CPU or CUDA; changed, and in use until the future is complete. Does
-        not block, but for the first message to a peer and for the end of the step before. Raises ValueError, TypeError;
-        the future raises the collective's errors.
+        `buffer`: 1-D, contiguous, one of FLOATING_DTYPES, CPU or CUDA; changed, and in use until the future is
+        complete. Does not block, but for the first message to a peer and for the end of the step before. Raises
+        ValueError, TypeError; the future raises the collective's errors.
         """
         pending = self.start_all_reduce(buffer, layout, call)
         future = GradientWork([pending], [pending.result]).tensor_future()
@@ -137,8 +134,8 @@ class GradientExchange:
 
 
 def _check(buffer: torch.Tensor, layout: Layout) -> None:
-    if buffer.dtype not in DTYPES:
-        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    if buffer.dtype not in FLOATING_DTYPES:
+        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATING_DTYPES)
         raise TypeError(f"the buffer's dtype is {buffer.dtype}; accepted: {accepted}")
     if buffer.dim() != 1 or not buffer.is_contiguous():
         raise ValueError(

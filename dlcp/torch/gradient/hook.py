@@ -19,9 +19,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
-from dlcp.torch.gradient.exchange import DTYPES, GradientExchange, exchange_of
+from dlcp.torch.gradient.exchange import GradientExchange, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState
+from dlcp.torch.tensors import FLOATING_DTYPES
 
 
 def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -33,7 +34,7 @@ def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Fut
     if not isinstance(state, GradientState):
         raise TypeError(f"the hook's state is a {type(state).__name__}; accepted: dlcp.torch.GradientState")
     exchange, buffer = exchange_of(state), bucket.buffer()
-    if buffer.layout is not torch.strided or buffer.dtype not in DTYPES:
+    if buffer.layout is not torch.strided or buffer.dtype not in FLOATING_DTYPES:
         future = _plain(exchange, buffer)
         if bucket.is_last():
             state.mark_last()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -92,7 +92,7 @@ class GradientOptions:
     """A parameter of fewer elements is small."""
     critical_share: float = 0.3
     """Of the remaining bytes, the share that is critical by importance: the highest quantile of the step before."""
-    importance: Literal["rms", "sampled", "uniform"] | Callable[..., object] = "rms"
+    importance: Literal["rms", "sampled", "uniform"] | Callable[..., Any] = "rms"
     """"rms": the RMS of a block over the running RMS of its parameter. "sampled": the same of some of its values, on
     the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
     alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance/marker.py."""

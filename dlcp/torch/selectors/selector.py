@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from dlcp.torch.tensors import FLOATING_DTYPES
 
 
 class Selector(Protocol):
@@ -30,10 +30,10 @@ class Selector(Protocol):
 
 def check(values: Tensor, k: int) -> Tensor:
     """`values` as selectors want them, contiguous and without a gradient. Raises ValueError."""
-    if values.dtype not in FLOATS or values.dim() != 1:
+    if values.dtype not in FLOATING_DTYPES or values.dim() != 1:
         raise ValueError(
             f"values are {values.dtype} of shape {tuple(values.shape)}; accepted: "
-            f"{', '.join(map(str, FLOATS))}, one dimension"
+            f"{', '.join(map(str, FLOATING_DTYPES))}, one dimension"
         )
     if not 0 <= k <= values.numel():
         raise ValueError(f"k is {k}; accepted: 0 up to {values.numel()}")

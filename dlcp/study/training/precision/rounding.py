@@ -10,15 +10,8 @@ import torch
 from torch import Tensor
 
 from dlcp.study.training.precision.arm import Scale
+from dlcp.torch.codec import FLOAT_CODECS
 from dlcp.transport.coded import CODECS, GROUP_VALUES
-
-_FLOATS = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8_e4m3": torch.float8_e4m3fn,
-    "fp8_e5m2": torch.float8_e5m2,
-}
-
 
 _REFITS = 2
 """Of scales by least squares: codes and scale in turn; more alters little."""
@@ -35,8 +28,8 @@ def rounded(
     """
     groups = values.reshape(-1, scale_values)
     if not CODECS[codec].is_scaled:
-        largest = torch.finfo(_FLOATS[codec]).max
-        return groups.clamp(-largest, largest).to(_FLOATS[codec]).float().view(values.shape)
+        largest = torch.finfo(FLOAT_CODECS[codec]).max
+        return groups.clamp(-largest, largest).to(FLOAT_CODECS[codec]).float().view(values.shape)
     code_max = CODECS[codec].code_max
     scale = _scales(groups, code_max)
     units = _units(groups, scale, codec)
@@ -50,7 +43,7 @@ def rounded(
 def _units(groups: Tensor, scale: Tensor, codec: str) -> Tensor:
     """Codes, as float32."""
     units = groups * torch.where(scale > 0, 1.0 / scale, 0.0)
-    return units.to(_FLOATS[codec]).float() if codec in _FLOATS else units.round_()
+    return units.to(FLOAT_CODECS[codec]).float() if codec in FLOAT_CODECS else units.round_()
 
 
 def _scales(groups: Tensor, code_max: float) -> Tensor:

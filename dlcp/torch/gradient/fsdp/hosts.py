@@ -19,9 +19,10 @@ from torch.distributed.fsdp import FSDPModule
 
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
-from dlcp.torch.gradient.exchange import DTYPES, exchange_of
+from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.fsdp.layout import ModuleLayouts
 from dlcp.torch.gradient.state import GradientState
+from dlcp.torch.tensors import FLOATING_DTYPES
 
 
 def check_mesh(mesh: object, state: GradientState) -> None:
@@ -81,7 +82,7 @@ class HostsHook:
         # FSDP divides by the ranks of the host; with a divisor of the caller's, by that alone.
         average = group.gradient_divide_factor is None
         layout = self._layouts.shard(shard.numel(), self._ranks, self._rank)
-        if layout is None or shard.dtype not in DTYPES:
+        if layout is None or shard.dtype not in FLOATING_DTYPES:
             op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
             dist.all_reduce(shard, op=op, group=self._hosts)
             return

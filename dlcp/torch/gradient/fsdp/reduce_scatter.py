@@ -27,11 +27,11 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
-from dlcp.torch.gradient.exchange import DTYPES, exchange_of
+from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.fsdp.hosts import HostsHook, check_mesh, check_module
 from dlcp.torch.gradient.fsdp.layout import ModuleLayouts
 from dlcp.torch.gradient.state import GradientState
-from dlcp.torch.tensors import reduction
+from dlcp.torch.tensors import FLOATING_DTYPES, reduction
 from dlcp.transport.communicator import Reduction
 
 
@@ -88,7 +88,11 @@ class BoundedReduceScatter(ReduceScatter):
         """
         kind, factor = reduction(op, "gradients")
         layout = self._layouts.whole(input_tensor.numel(), group.size())
-        if layout is None or input_tensor.dtype not in DTYPES or kind not in (Reduction.SUM, Reduction.AVG):
+        if (
+            layout is None
+            or input_tensor.dtype not in FLOATING_DTYPES
+            or kind not in (Reduction.SUM, Reduction.AVG)
+        ):
             work: dist.Work | None = dist.reduce_scatter_tensor(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )

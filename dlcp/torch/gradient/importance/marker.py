@@ -25,7 +25,6 @@ from dlcp.torch.gradient.importance.plan import ImportancePlan
 from dlcp.torch.gradient.importance.scan import (
     AVERAGE,
     CODES,
-    FLOATS,
     ScanFunction,
     code_of,
     histogram_of,
@@ -35,6 +34,7 @@ from dlcp.torch.gradient.importance.scan import (
 )
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.tensors import FLOATING_DTYPES
 from dlcp.transport.bounded import CRITICAL
 
 SMOOTHING = 0.9
@@ -49,9 +49,9 @@ ImportanceFunction = Callable[
     [Tensor, Layout, Sequence[tuple[int, int]], Sequence[int]], Sequence["NDArray[Any] | Tensor"]
 ]
 """GradientOptions.importance as a function: of the buffer, its layout, the element ranges by owner (this rank's own
-left out), and the elements of a block of each. It answers an array of scores per range, one score per block: numbers of
-0 or more, where 1 is the average and a factor of two makes four codes. What is not finite is critical. Rules about
-parameters, and `critical_share`, hold beside it. It must not change the buffer."""
+left out), and the elements of a block of each. It answers an array per range, with a score of 0 or more per block: 1 is
+the average, and a factor of two makes four codes. What is not finite is critical. Rules about parameters, and
+`critical_share`, hold beside it. It must not change the buffer."""
 
 
 class Marker:
@@ -183,7 +183,7 @@ class Marker:
         return np.where(np.isnan(means), 0.0, 1 / (np.fmax(means, _MEAN_SQUARE_MIN) * self.scale**2))
 
     def _by_function(
-        self, function: Callable[..., Any], buffer: Tensor, plan: ImportancePlan, marks: NDArray[np.uint8]
+        self, function: ImportanceFunction, buffer: Tensor, plan: ImportancePlan, marks: NDArray[np.uint8]
     ) -> NDArray[np.uint8]:
         answer = function(buffer, plan.layout, plan.parts, plan.block_elements)
         scores = [
@@ -213,10 +213,10 @@ class Marker:
         block_bytes: Sequence[int],
         skip: int | None,
     ) -> ImportancePlan:
-        if buffer.dtype not in FLOATS or buffer.dim() != 1 or not buffer.is_contiguous():
+        if buffer.dtype not in FLOATING_DTYPES or buffer.dim() != 1 or not buffer.is_contiguous():
             raise ValueError(
                 f"the buffer is {buffer.dtype} of shape {tuple(buffer.shape)}; accepted: "
-                f"{', '.join(map(str, FLOATS))}, one dimension, contiguous"
+                f"{', '.join(map(str, FLOATING_DTYPES))}, one dimension, contiguous"
             )
         if layout.numel != buffer.numel():
             raise ValueError(

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient.importance.plan import ImportancePlan
-from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
+from dlcp.torch.tensors import DATA_TYPES
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.gradient import IMPORTANCE_CODES, mark_importance
 
-FLOATS = FLOATING_DTYPES
 CODES = IMPORTANCE_CODES
 """Codes are 0 to 254."""
 AVERAGE = 128

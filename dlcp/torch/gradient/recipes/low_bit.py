@@ -35,7 +35,7 @@ from dlcp.torch.gradient.importance.by_scales import critical_bytes_of, importan
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.loss.budget import StepBudget
 from dlcp.torch.gradient.residual.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, KeptStream
-from dlcp.torch.tensors import span
+from dlcp.torch.tensors import CODED_DTYPES, span
 from dlcp.transport.bounded import CollectiveOutcome, LossRules
 from dlcp.transport.coded import (
     GROUP_VALUES,
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
     from dlcp.transport.communicator import Communicator
 
-CODED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""Types that are coded; float64 travels exactly."""
 WARMUP_CODEC = "int8"
 """In the first steps, of codecs with fewer bits."""
 WARMUP_STEPS = 20

@@ -6,23 +6,21 @@ parts. What else is in the buffer travels exactly (exact_part.py).
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import is_exact
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.coding.plan import CodePlan, plan_of
+from dlcp.torch.tensors import CODED_DTYPES
 
-STREAM_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""Types of which something may be left out; float64 travels exactly."""
 STREAM_MAX = 2**31 - 1
 """Elements of a parameter: an index is an int32."""
 
 
 def stream_plan(account: Account, buffer: GradientBuffer) -> CodePlan:
     """Where the elements of buffers of this layout lie; a group is one element of the stream."""
-    may_lack = buffer.values.dtype in STREAM_DTYPES and buffer.group.size() > 1
+    may_lack = buffer.values.dtype in CODED_DTYPES and buffer.group.size() > 1
     return plan_of(
         buffer.layout,
         lambda segment: may_lack and segment.count <= STREAM_MAX and not is_exact(segment, account),

@@ -23,7 +23,6 @@ from dlcp.torch.gradient.importance.marker import Marker
 from dlcp.torch.gradient.importance.plan import ImportancePlan
 from dlcp.torch.gradient.importance.scan import (
     CODES,
-    FLOATS,
     ScanFunction,
     code_of,
     scan_by_processor,
@@ -32,6 +31,7 @@ from dlcp.torch.gradient.importance.scan import (
 )
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.tensors import FLOATING_DTYPES
 
 Parts = list[tuple[int, int]]
 
@@ -94,7 +94,7 @@ def test_both_passes_find_the_same(exact: bool) -> None:
     rng = random.Random(31)
     near_edge = 0
     for case in range(300):
-        layout, dtype = random_layout(rng), rng.choice(FLOATS)
+        layout, dtype = random_layout(rng), rng.choice(FLOATING_DTYPES)
         buffer = values(rng, layout.numel, dtype, exact=exact)
         parts = random_parts(rng, layout.numel)
         blocks = [16 * rng.choice([1, 2, 5, 87, 560]) for _ in parts]
