@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcp import _native, errors
 from dlcp.checks import integer
+from dlcp.kept import keep
 from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_log import CallLog
 from dlcp.transport.call_options import CallOptions, CollectiveKeywords, call_options
@@ -414,10 +415,7 @@ class Membership:
         except TypeError:
             plan = None  # an argument that is no key is none that the call accepts
         if plan is None:
-            plan = self._planner.plan(call(*arguments, agree), algorithm)
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = plan
+            plan = keep(self._plans, key, self._planner.plan(call(*arguments, agree), algorithm), _PLANS_MAX)
         return plan
 
     def _check_open(self, words: str, operation: str) -> None:

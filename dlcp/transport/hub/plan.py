@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dlcp import _native
+from dlcp.kept import keep
 from dlcp.transport.calls import Arithmetic, Call
 from dlcp.transport.coded import GROUP_VALUES, group_parts
 from dlcp.transport.element import ELEMENT_BYTES
@@ -272,10 +273,7 @@ class HubPlanner(Planner):
             sizes=keys.sizes,
             announcement=announcement._replace(signature=signature),
         )
-        if len(self._by_deadline) >= _BY_DEADLINE_MAX:
-            self._by_deadline.clear()
-        self._by_deadline[key] = made
-        return made
+        return keep(self._by_deadline, key, made, _BY_DEADLINE_MAX)
 
     def as_coded(self, plan: HubPlan, terms: CodedTerms) -> HubPlan:
         """The plan of one coded sum. Ranks that say different things of what the hub keeps are found."""

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dlcp.kept import keep
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 DENSITY = 0.15
 """If the options give none."""
 _CPU = torch.device("cpu")
-_PLANS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +183,9 @@ class FlowPipeline:
     def _plan(self, buffer: GradientBuffer) -> FlowPlan:
         plan = self._plans.get(buffer.key)
         if plan is None:
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
             layout = stream_plan(self._account, buffer)
-            plan = FlowPlan(layout, ChunkTable(layout.stream, self._options.chunk_numel))
-            self._plans[buffer.key] = plan
+            made = FlowPlan(layout, ChunkTable(layout.stream, self._options.chunk_numel))
+            plan = keep(self._plans, buffer.key, made)
         return plan
 
     # --- the end of an all-reduce ---------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlcp.errors import ArgumentError
+from dlcp.kept import keep
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact, block_bytes, is_exact
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
@@ -57,7 +58,6 @@ WARMUP_CODEC = "int8"
 WARMUP_STEPS = 20
 """If no other number is given."""
 _CPU = torch.device("cpu")
-_PLANS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +228,7 @@ class CodedPipeline:
                 scattered=buffer.scattered,
                 shares=shares,
             )
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            known = self._plans[buffer.key, shares] = plan, plan.part_stream(buffer.rank)
+            known = keep(self._plans, (buffer.key, shares), (plan, plan.part_stream(buffer.rank)))
         return known
 
     def _loss(

@@ -10,14 +10,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dlcp.kept import keep
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.rules.critical import critical_names
 from dlcp.torch.gradient.rules.forward_order import ForwardOrder
 from dlcp.torch.gradient.rules.names import ParameterNames
-
-# A model's buffers, and those before torch rebuilt its buckets.
-_LAYOUTS_MAX = 1024
 
 
 class BufferRules(NamedTuple):
@@ -47,10 +45,8 @@ class LayoutRules:
         rules = self._known.get(layout)
         if rules is None:
             critical = self._critical_of(layout)
-            rules = BufferRules(critical, self._loss_ratio_of(layout, critical), self._class_of(layout))
-            if len(self._known) >= _LAYOUTS_MAX:
-                self._known.clear()
-            self._known[layout] = rules
+            made = BufferRules(critical, self._loss_ratio_of(layout, critical), self._class_of(layout))
+            rules = keep(self._known, layout, made)
         return rules
 
     def output_layer(self) -> frozenset[str]:

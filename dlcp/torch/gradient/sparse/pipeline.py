@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from dlcp.kept import keep
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.crossing import Crossing, crossing_of
 from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact, start_sum
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.residual.report import ResidualReport
 
 _CPU = torch.device("cpu")
-_PLANS_MAX = 1024
 
 
 class Chooser(Protocol):
@@ -226,12 +226,7 @@ class SparsePipeline:
         return self._costs.dense_is_cheaper(buffer, plan.layout.groups, frame_bytes)
 
     def _plan(self, buffer: GradientBuffer) -> SparsePlan:
-        plan = self._plans.get(buffer.key)
-        if plan is None:
-            if len(self._plans) >= _PLANS_MAX:
-                self._plans.clear()
-            plan = self._plans[buffer.key] = self._work_out(buffer)
-        return plan
+        return self._plans.get(buffer.key) or keep(self._plans, buffer.key, self._work_out(buffer))
 
     def _work_out(self, buffer: GradientBuffer) -> SparsePlan:
         layout = stream_plan(self._account, buffer)
