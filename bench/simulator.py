@@ -1,7 +1,6 @@
 """The simulator's native loop beside a bare event core, on 128 and on 1024 hosts.
 
-`dlcp study speed` says more (other transports, instructions, set-up, ns-3); this is the short look that needs no Python
-package but the workloads' definition.
+`dlcp study speed` says more (other transports, instructions, set-up, ns-3); this is the short look, at its workloads.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from pathlib import Path
 
 from bench import programs
 from bench.report import Figure, Report, in_turn, ratios
-from dlcp.study.network import _reference
+from dlcp_sim.fabrics import FatTree
+from dlcp_sim.workloads.flows import Permutation
 
 SUMMARY = "simulated hops per second, beside a bare event core"
 NEEDS_LAB = False
 
 K = {"P128": 8, "P1024": 16}
-# NDP with the window and the queues of the shared workloads.
-SETTINGS = f"window_packets={_reference.WINDOW_PACKETS}"
+SETTINGS = "window_packets=50"
 # What a transport, classes, drops and counters may cost beside next to nothing; measured 2.4 and 4.7 (November 2026).
 RATIO = {"P128": 4.0, "P1024": 7.0}
 
@@ -30,7 +29,10 @@ def run(*, quick: bool) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         for workload, k in K.items():
             file = Path(folder) / workload
-            file.write_text(_reference.rows(workload), encoding="utf-8")
+            tree = FatTree(k, rate_bps=100e9, delay_s=1e-6)
+            flows = Permutation(bytes=2_000_000).build(tree, 1).flows.columns()
+            rows = map("{} {} {}\n".format, flows["source"], flows["destination"], flows["bytes"])
+            file.write_text("".join(rows), encoding="utf-8")
             words = {"flows": file, "k": k}
             found = in_turn(
                 repetitions,

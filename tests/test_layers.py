@@ -179,7 +179,6 @@ PYTHON_ARROWS = {
         "dlcp.switch.software",
         "dlcp_sim",
         "numpy",
-        "dlcp.study.network",
         "torch",
     },
 }

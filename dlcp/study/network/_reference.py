@@ -58,8 +58,7 @@ def scenario(workload: str, transport: str, *, threads: int = 1, size: int = FLO
 def rows(workload: str, size: int = FLOW_BYTES) -> str:
     """A workload as the native programs read it: a line of source, destination and bytes per flow."""
     columns = flows(workload, size).build(fabric(workload), 1).flows.columns()
-    lines = zip(columns["source"], columns["destination"], columns["bytes"], strict=True)
-    return "".join(f"{source} {destination} {count}\n" for source, destination, count in lines)
+    return "".join(map("{} {} {}\n".format, columns["source"], columns["destination"], columns["bytes"]))
 
 
 def native_programs(*names: str) -> dict[str, Path]:
