@@ -8,11 +8,12 @@ after Ctrl-C, 141 when nobody reads the output any more. Nothing here knows what
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlcp import __version__
@@ -44,76 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Command:
-    """A subcommand: what it does, in a line, and its function from words to exit status."""
+    """A subcommand: what it does, in a line, and the function from words to exit status, in its module."""
 
     summary: str
-    run: Callable[[list[str]], int]
+    module: str
+    function: str = "main"
 
-
-def _bench(words: list[str]) -> int:
-    from dlcp.benchmark import main
-
-    return main(words)
-
-
-def _doctor(words: list[str]) -> int:
-    from dlcp.doctor import main
-
-    return main(words)
-
-
-def _hub(words: list[str]) -> int:
-    from dlcp.hub.command import main
-
-    return main(words)
-
-
-def _lab(words: list[str]) -> int:
-    from dlcp.lab.command import main
-
-    return main(words)
-
-
-def _pays(words: list[str]) -> int:
-    from dlcp.transport.pays import main
-
-    return main(words)
-
-
-def _ping(words: list[str]) -> int:
-    from dlcp.transport.ping import main
-
-    return main(words, prog="dlcp ping")
-
-
-def _settings(words: list[str]) -> int:
-    from dlcp.transport.settings_reference import main
-
-    return main(words)
-
-
-def _sim(words: list[str]) -> int:
-    from dlcp_sim.command import main
-
-    return main(words)
-
-
-def _study(words: list[str]) -> int:
-    from dlcp.study import main
-
-    return main(words)
-
-
-def _switch(words: list[str]) -> int:
-    from dlcp.switch.command import main
-
-    return main(words)
-
-
-def _train(words: list[str]) -> int:
-    from dlcp.train import main
-
-    return main(words)
+    def run(self, words: list[str]) -> int:
+        status: int = getattr(importlib.import_module(self.module), self.function)(words)
+        return status
 
 
 def _version(words: list[str]) -> int:
@@ -151,18 +91,22 @@ def _version(words: list[str]) -> int:
 
 
 COMMANDS = {
-    "bench": _Command("time collectives between ranks, also beside Gloo; check results", _bench),
-    "doctor": _Command("look at this host and the paths between ranks; say what to mend", _doctor),
-    "hub": _Command("add gradients for the workers of jobs that name this host", _hub),
-    "lab": _Command("a leaf-spine of namespaces with switches and faults: up, run, down", _lab),
-    "pays": _Command("estimate a training step over dlcp, by recipe, beside Gloo", _pays),
-    "ping": _Command("move data between two hosts and say how it went", _ping),
-    "settings": _Command("every setting: its variable, default, range and meaning", _settings),
-    "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
-    "study": _Command("what loss does to training; transports on simulated networks", _study),
-    "switch": _Command("one policy for all switches: show, render, deploy, run; status", _switch),
-    "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
-    "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
+    "bench": _Command("time collectives between ranks, also beside Gloo; check results", "dlcp.benchmark"),
+    "doctor": _Command("look at this host and the paths between ranks; say what to mend", "dlcp.doctor"),
+    "hub": _Command("add gradients for the workers of jobs that name this host", "dlcp.hub.command"),
+    "lab": _Command("a leaf-spine of namespaces with switches and faults: up, run, down", "dlcp.lab.command"),
+    "pays": _Command("estimate a training step over dlcp, by recipe, beside Gloo", "dlcp.transport.pays"),
+    "ping": _Command("move data between two hosts and say how it went", "dlcp.transport.ping"),
+    "settings": _Command(
+        "every setting: its variable, default, range and meaning", "dlcp.transport.settings_reference"
+    ),
+    "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", "dlcp_sim.command"),
+    "study": _Command("what loss does to training; transports on simulated networks", "dlcp.study"),
+    "switch": _Command(
+        "one policy for all switches: show, render, deploy, run; status", "dlcp.switch.command"
+    ),
+    "train": _Command("train a model on real data over a lossy network, beside Gloo", "dlcp.train"),
+    "version": _Command("versions of dlcp, its wire format and what it runs on", __name__, "_version"),
 }
 
 

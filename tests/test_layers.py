@@ -1,7 +1,7 @@
 """The arrows between the rooms of ARCHITECTURE.md, read from C++ includes and Python imports.
 
 A room that is not in the tables below fails, so that a new one gets its arrows on purpose. What the check
-cannot see: a name passed to dlopen, and imports of a computed name.
+cannot see: a name passed to dlopen, and an imported name that is put together.
 """
 
 from __future__ import annotations
@@ -262,6 +262,7 @@ GRADIENT_ARROWS = {
     "context": {"buffer", "exchange", "layout", "options", "scope", "state"},
     "fsdp": {"buffer", "exchange", "layout", "state"},
 }
+MODULE = re.compile(r"(dlcp|dlcp_sim|bench)(\.\w+)+")
 # Where modules lie: folder under the root, and the package that it is.
 PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench"}
 
@@ -277,6 +278,9 @@ def room_of(module: str) -> str:
 
 def imported_modules(tree: ast.Module, package: str) -> Iterator[tuple[str, bool]]:
     """Every module that a file imports, and whether only when a function runs."""
+    names_modules = any(
+        isinstance(node, ast.Attribute) and node.attr == "import_module" for node in ast.walk(tree)
+    )
 
     def visit(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
         match node:
@@ -297,6 +301,9 @@ def imported_modules(tree: ast.Module, package: str) -> Iterator[tuple[str, bool
                 args=[ast.Constant(value=str(module)), *_],
             ):
                 yield module, lazy
+                return
+            case ast.Constant(value=str(module)) if names_modules and MODULE.fullmatch(module):
+                yield module, True  # a table of modules, one of which is imported when it is asked for
         lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, lazy)

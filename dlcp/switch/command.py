@@ -17,13 +17,13 @@ from dlcp.checks import did_you_mean
 
 # Word → its module, and what it does in a line.
 WORDS = {
-    "policy": ("policy_command", "a policy to begin with, for a fabric of one link rate"),
-    "show": ("show", "check a policy, and show it as a table"),
-    "deploy": ("deploy.command", "bring a policy onto P4Runtime switches, all or none"),
-    "status": ("deploy.status", "what P4Runtime switches hold and count, live"),
-    "render": ("render.command", "the policy in the language of a switch's operating system"),
-    "apply": ("render.command", "put the policy onto this host's interfaces, by Linux tc"),
-    "run": ("software.command", "be a switch, between interfaces of this host"),
+    "policy": ("dlcp.switch.policy_command", "a policy to begin with, for a fabric of one link rate"),
+    "show": ("dlcp.switch.show", "check a policy, and show it as a table"),
+    "deploy": ("dlcp.switch.deploy.command", "bring a policy onto P4Runtime switches, all or none"),
+    "status": ("dlcp.switch.deploy.status", "what P4Runtime switches hold and count, live"),
+    "render": ("dlcp.switch.render.command", "the policy in the language of a switch's operating system"),
+    "apply": ("dlcp.switch.render.command", "put the policy onto this host's interfaces, by Linux tc"),
+    "run": ("dlcp.switch.software.command", "be a switch, between interfaces of this host"),
 }
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = did_you_mean(name, WORDS) or f"accepted: {', '.join(WORDS)}. "
         print(f"dlcp switch: {name!r} is unknown; {hint}`dlcp switch --help` lists them", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"dlcp.switch.{WORDS[name][0]}")
+    module = importlib.import_module(WORDS[name][0])
     parser = Parser(prog="dlcp switch")
     module.add_parser(parser.add_subparsers(dest="word", required=True))
     status: int = module.run(parser.parse_args(words))

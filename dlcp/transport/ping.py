@@ -169,7 +169,7 @@ def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
     return rank, counted
 
 
-def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m dlcp.transport.ping") -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "dlcp ping") -> int:
     """The command. Returns the exit status. `prog`: what it is called in help and complaints."""
     parser = _parser(prog)
     options = parser.parse_args(arguments)
@@ -502,4 +502,4 @@ def _headline(address: str, settings: Settings, plan: PingPlan) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(prog="python -m dlcp.transport.ping"))
