@@ -28,9 +28,9 @@ CPP_ARROWS = {
     "collective": {"engine"},
     "ipstack": {"engine"},
     "io": {"aggregation", "collective", "engine", "ipstack"},  # ipstack: the drivers dpdk and xdp
-    "bind": {"io", "aggregation", "collective", "engine", "softswitch", "switch"},
+    "bind": {"io", "collective", "engine", "softswitch", "switch"},
     "sim/core": {"aggregation", "collective", "engine", "switch"},
-    "sim/bind": {"bind", "sim/core", "collective", "engine", "switch"},
+    "sim/bind": {"bind", "sim/core", "switch"},
 }
 BIND_ROOMS = {"bind", "sim/bind"}
 
@@ -59,8 +59,13 @@ def cpp_room(path: Path) -> str:
     return "/".join(path.parts[:2]) if path.parts[0] == "sim" else path.parts[0]
 
 
-def forbidden_includes(root: Path) -> Iterator[str]:
-    """Every #include under root/native and root/sim against the arrows, as `file: what is wrong`."""
+def unused(table: dict[str, set[str]], arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The arrows of a table that nothing uses."""
+    return sorted((room, other) for room in table for other in table[room] if (room, other) not in arrows)
+
+
+def forbidden_includes(root: Path, arrows: set[tuple[str, str]]) -> Iterator[str]:
+    """Every #include of native and sim against the arrows, as `file: what is wrong`; adds to `arrows` what it saw."""
     native = root / "native"
     places = [(file, file.relative_to(native)) for file in native.rglob("*")]
     places += [(file, file.relative_to(root)) for file in (root / "sim").rglob("*")]
@@ -75,6 +80,7 @@ def forbidden_includes(root: Path) -> Iterator[str]:
         for quoted, bracketed in INCLUDE.findall(file.read_text()):
             if quoted:
                 used = cpp_room(Path(quoted))
+                arrows.add((room, used))
                 if not ((root if used.startswith("sim/") else native) / quoted).is_file():
                     yield f'{name}: "{quoted}" is not a file under native/ or sim/'
                 elif used != room and used not in CPP_ARROWS[room]:
@@ -107,14 +113,14 @@ PYTHON_ARROWS = {
     "dlcp.jax": {"dlcp", "dlcp.numpy", "dlcp.transport", "jax", "numpy"},
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
-    "dlcp.switch": {"dlcp", "numpy"},
+    "dlcp.switch": {"dlcp"},
     "dlcp.switch.software": {"dlcp", "dlcp._native", "dlcp.switch"},
     # P4Runtime: loaded when somebody deploys. The program for p4runtime-shell runs under another Python.
     "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
-    "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
+    "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "google"},
     "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
     "dlcp.lab.figure": {"dlcp", "dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
-    "dlcp.lab.switch_jobs": {"dlcp", "dlcp.lab", "dlcp.switch"},  # loaded when switches are asked to add
+    "dlcp.lab.switch_jobs": {"dlcp.lab", "dlcp.switch"},  # loaded when switches are asked to add
     "dlcp.benchmark": {"dlcp"},
     "dlcp.benchmark.measure": {"dlcp", "dlcp.benchmark", "torch"},  # what runs in the ranks
     "dlcp.benchmark.figure": {"dlcp", "dlcp.benchmark", "matplotlib"},  # loaded when a picture is asked for
@@ -147,7 +153,6 @@ PYTHON_ARROWS = {
         "dlcp.transport",
         "dlcp_sim.cosimulation.models",
         "dlcp_sim.cosimulation.tasks",
-        "numpy",
         "torch",
     },
     "dlcp.study.network": {"dlcp", "dlcp.switch", "dlcp_sim", "numpy"},
@@ -184,7 +189,7 @@ PYTHON_ARROWS = {
 }
 # Allowed too when it is loaded inside a function: optional packages, and what the command line is asked for.
 LAZY_PYTHON_ARROWS = {
-    "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
+    "dlcp": {"dlcp.transport", "dlcp.cli"},
     "dlcp.benchmark": {"dlcp.benchmark.measure", "dlcp.benchmark.figure", "torch"},
     "dlcp.cli": {
         "dlcp.benchmark",
@@ -214,8 +219,8 @@ LAZY_PYTHON_ARROWS = {
     },
     "dlcp.doctor": {"torch"},
     "dlcp.study": {"dlcp.study.network", "dlcp.study.training"},
-    "dlcp.study.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
-    "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
+    "dlcp.study.network": {"bench", "matplotlib"},  # the benchmarks' native programs
+    "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray"},
     "dlcp.train": {
         "dlcp.lab",
         "dlcp.lab.switch_jobs",
@@ -224,7 +229,7 @@ LAZY_PYTHON_ARROWS = {
         "sklearn",
         "rich",
     },
-    "bench": {"dlcp.train", "scapy", "matplotlib"},  # the demo's tasks
+    "bench": {"dlcp.train"},  # the demo's tasks
 }
 # The rooms inside dlcp.torch.gradient, from the bottom up, and which of the rooms above its row each may use,
 # annotations counted. A folder is a room, and so is a file beside the folders. Recipes see the state as
@@ -311,8 +316,8 @@ def imported_modules(tree: ast.Module, package: str) -> Iterator[tuple[str, bool
     yield from visit(tree, False)
 
 
-def forbidden_imports(root: Path) -> Iterator[str]:
-    """Every import of the Python packages against the arrows, as `file: what is wrong`."""
+def forbidden_imports(root: Path, arrows: set[tuple[str, str]]) -> Iterator[str]:
+    """Every import of Python packages against the arrows, as `file: what is wrong`; adds to `arrows` what it saw."""
     for folder, package in PYTHON_FOLDERS.items():
         for file in sorted((root / folder).rglob("*.py")):
             name = file.relative_to(root)
@@ -331,6 +336,7 @@ def forbidden_imports(root: Path) -> Iterator[str]:
                 used_room = room_of(used)
                 if used_room.split(".")[0] in sys.stdlib_module_names or used_room == room:
                     continue
+                arrows.add((room, used_room))
                 allowed = PYTHON_ARROWS[room] | (LAZY_PYTHON_ARROWS.get(room, set()) if lazy else set())
                 if used_room not in allowed:
                     yield f"{name}: {room} may not use {used}{'' if lazy else ' when it is imported'}"
@@ -366,7 +372,9 @@ def forbidden_in_gradient(graph: dict[str, set[str]]) -> Iterator[str]:
 
 def test_cpp_includes_follow_the_arrows(repository: Path) -> None:
     assert list((repository / "native" / "engine").glob("*.hpp")), "nothing was checked"
-    assert list(forbidden_includes(repository)) == []
+    arrows: set[tuple[str, str]] = set()
+    assert list(forbidden_includes(repository, arrows)) == []
+    assert unused(CPP_ARROWS, arrows) == []
 
 
 def modules_used(root: Path, *, lazily: bool) -> dict[str, set[str]]:
@@ -431,7 +439,9 @@ def test_gradient_arrows_point_upwards_in_the_table() -> None:
 
 def test_python_imports_follow_the_arrows(repository: Path) -> None:
     assert (repository / "dlcp" / "__init__.py").is_file(), "nothing was checked"
-    assert list(forbidden_imports(repository)) == []
+    arrows: set[tuple[str, str]] = set()
+    assert list(forbidden_imports(repository, arrows)) == []
+    assert unused(PYTHON_ARROWS, arrows) + unused(LAZY_PYTHON_ARROWS, arrows) == []
 
 
 @pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"])
@@ -465,7 +475,7 @@ LEGAL = {
     "sim/core/transports/dlcp.cpp": '#include "engine/wire.hpp"\n#include "sim/core/packet.hpp"\n#include <thread>\n',
     "sim/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "sim/core/packet.hpp"\n',
     "native/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "io/udp.hpp"\n',
-    "dlcp/__init__.py": "def main():\n    import dlcp_sim\n",
+    "dlcp/__init__.py": "def main():\n    import dlcp.cli\n",
     "dlcp/transport/__init__.py": "import numpy\nfrom dlcp import _native, __version__\nfrom . import ring\n",
     "dlcp/transport/ring.py": "import os.path\nfrom dlcp.transport import x\n",
     "dlcp/transport/scapy.py": "import scapy.all\n",
@@ -486,7 +496,7 @@ LEGAL = {
 
 def test_legal_tree_passes(tmp_path: Path) -> None:
     write_tree(tmp_path, LEGAL)
-    assert [*forbidden_includes(tmp_path), *forbidden_imports(tmp_path)] == []
+    assert [*forbidden_includes(tmp_path, set()), *forbidden_imports(tmp_path, set())] == []
 
 
 @pytest.mark.parametrize(
@@ -568,7 +578,7 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
 )
 def test_forbidden_arrow_is_found(tmp_path: Path, file: str, text: str, complaint: str) -> None:
     write_tree(tmp_path, LEGAL | {file: text + "\n"})
-    found = [*forbidden_includes(tmp_path), *forbidden_imports(tmp_path)]
+    found = [*forbidden_includes(tmp_path, set()), *forbidden_imports(tmp_path, set())]
     assert len(found) == 1, found
     assert found[0].startswith(f"{file}: ")
     assert complaint in found[0]
