@@ -709,7 +709,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def gradients(self) -> GradientState | None:
-        """The state of bounded gradients, from the option of that name; None: every reduction is exact."""
+        """The state of gradients, from the option of that name; None: calls follow no recipe."""
         return None if self._marked is None else self._marked.state
 
     def _marked_calls(self) -> scope.Scope | None:

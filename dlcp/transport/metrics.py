@@ -48,7 +48,7 @@ class Observed(Protocol):
 
 
 class GradientAccount(Protocol):
-    """What keeps an account of gradients that may lose; a Ledger."""
+    """What keeps an account of gradients; a Ledger."""
 
     def snapshot(self) -> dict[str, Any]:
         """Its numbers, JSON-able."""
@@ -85,7 +85,7 @@ class Metrics:
         `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the peer's
         state, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened. `driver`:
         what this driver alone counts, by its names.
-        `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose. `aggregation`: what
+        `gradients` (by name) → what Ledger.snapshot() says. `aggregation`: what
         AggregationAccount.snapshot() says of all-reduces that a switch was asked for; None: there is no switch to ask.
 
         Of a closed job there are no peers. Raises ForkError.

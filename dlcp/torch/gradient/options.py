@@ -38,9 +38,7 @@ class GradientOptions:
     recipe: str | None = None
     """What is done with gradients: a name in recipes/table.py, where each says which of the other options it reads.
     None: "auto", or "dlcp" where an option that "auto" does not read has a value of its own, such as a loss budget.
-    "auto": exact or 8 bits, as is quicker in the first steps; "exact"; "low_bit": few bits for every value; "dlcp": the
-    least important blocks may be lost; "mstopk", "redsync": only the largest values travel; "gradientflow": only the
-    most important chunks, which all ranks choose alike."""
+    "auto": exact or 8 bits, as is quicker in the first steps."""
     codec: str | None = None
     """Of "low_bit": "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3", "fp8_e5m2"; None: "int4". Of "gradientflow":
     these; None: "fp16". Of "redsync": "same_sign", one value for all that is sent of a parameter, or "fp32"; None:
@@ -49,13 +47,13 @@ class GradientOptions:
     """Who adds how much under "low_bit": ranks behind slow links less, so that they send less (owner_shares.py), or all
     alike. Of all-reduces, not of reduce-scatters."""
     density: float | None = None
-    """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk", 0.001
-    under "redsync", 0.15 under "gradientflow". What does not travel waits."""
+    """Fraction of the values that travels, above 0, up to 1; None: as the recipe has it: 0.01 under "mstopk" and
+    "hitopk", 0.001 under "redsync", 0.15 under "gradientflow". What does not travel waits."""
     selector: str | None = None
     """Which values travel: a name in dlcp.torch.selectors.SELECTORS; None: as the recipe was published."""
     warmup_steps: int | None = None
-    """In so many first steps more travels: under "low_bit" 8 bits a value, under "mstopk", "redsync" and
-    "gradientflow" more values, see `warmup`. None: 20 under "low_bit", 0 under the others."""
+    """In so many first steps more travels: under "low_bit" 8 bits a value, under the recipes that
+    read `density` more values, see `warmup`. None: 20 under "low_bit", 0 under the others."""
     warmup: Literal["dense", "density"] = "dense"
     """In the first steps all values travel, or a fraction that falls by quarters: 0.25, 0.0625, 0.015625, 0.004."""
     momentum: float | None = None

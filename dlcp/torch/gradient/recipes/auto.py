@@ -53,7 +53,7 @@ DECIDED = len(TRIAL) + 1
 
 
 class AutoPipeline:
-    """Buffers of one state, by the quicker of two pipelines; see pipeline.Pipeline."""
+    """Buffers of one state, by the quicker of two pipelines; see buffer/pipeline.py."""
 
     wants_norm = False
 

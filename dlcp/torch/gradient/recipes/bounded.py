@@ -59,7 +59,7 @@ class BoundedBuffer(PreparedBuffer):
 
 
 class BoundedPipeline:
-    """Buffers of one state that may lose blocks; see pipeline.Pipeline."""
+    """Buffers of one state that may lose blocks; see buffer/pipeline.py."""
 
     sequences = 1
 

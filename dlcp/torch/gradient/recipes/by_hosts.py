@@ -102,7 +102,7 @@ class _Host:
 
 
 class ByHosts:
-    """Buffers of one state; see pipeline.Pipeline. `inner`: what happens to a shard between hosts.
+    """Buffers of one state; see buffer/pipeline.py. `inner`: what happens to a shard between hosts.
 
     `expects_hosts`: a warning says where hosts do not have several ranks each. `among_all`: whether `inner` takes a
     buffer as it is.

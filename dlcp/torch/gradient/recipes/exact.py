@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExactPipeline:
-    """Buffers of one state, reduced as a plain call would; see pipeline.Pipeline."""
+    """Buffers of one state, reduced as a plain call would; see buffer/pipeline.py."""
 
     sequences = 1
     wants_norm = False

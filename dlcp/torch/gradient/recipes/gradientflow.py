@@ -64,12 +64,12 @@ class FlowBuffer(PreparedBuffer):
 
     @property
     def exact(self) -> Tensor:
-        """As flow_batch.Member."""
+        """As flow.batch.Member."""
         return self.exact_part.values
 
 
 class FlowPipeline:
-    """Buffers of one state, of which chunks travel; see pipeline.Pipeline."""
+    """Buffers of one state, of which chunks travel; see buffer/pipeline.py."""
 
     sequences = 3
     wants_norm = False

@@ -84,7 +84,7 @@ class CodedBuffer(PreparedBuffer):
 
 
 class CodedPipeline:
-    """Buffers of one state in few bits; see pipeline.Pipeline. `codec`: None: the options'."""
+    """Buffers of one state in few bits; see buffer/pipeline.py. `codec`: None: the options'."""
 
     sequences = 2
     wants_norm = False

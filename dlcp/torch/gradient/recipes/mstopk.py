@@ -60,7 +60,7 @@ class WholeChooser:
 
 
 class MSTopKPipeline(SparsePipeline):
-    """Buffers of one state; see pipeline.Pipeline."""
+    """Buffers of one state; see buffer/pipeline.py."""
 
     def __init__(self, account: Account) -> None:
         options = account.options

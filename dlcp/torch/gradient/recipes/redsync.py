@@ -122,7 +122,7 @@ class LayerChooser:
 
 
 class RedSyncPipeline(SparsePipeline):
-    """Buffers of one state; see pipeline.Pipeline."""
+    """Buffers of one state; see buffer/pipeline.py."""
 
     def __init__(self, account: Account) -> None:
         options = account.options

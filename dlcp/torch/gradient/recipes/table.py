@@ -11,7 +11,7 @@
 | gradientflow | feedback, momentum correction  | chunks, agreed by all ranks | fp16, int8,… | coded, direct       |
 
 "auto" is exact or low_bit in int8, whichever is quicker here. (Under reduce-scatter, as of FSDP2, the exchange is the
-half of it. By hosts: by_hosts.py.) A recipe is a class with the methods of pipeline.Pipeline, and a row here.
+half of it. By hosts: by_hosts.py.) A recipe is a class with the methods of Pipeline (buffer/pipeline.py), and a row.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class SparseBuffer(PreparedBuffer):
 
 
 class SparsePipeline:
-    """Buffers of one state, of which elements are chosen; see pipeline.Pipeline."""
+    """Buffers of one state, of which elements are chosen; see buffer/pipeline.py."""
 
     wants_norm = False
 
