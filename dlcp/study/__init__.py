@@ -49,24 +49,26 @@ def _parser() -> Parser:
         add_output(study, "DIR", "folder for tables and pictures", Path("dlcp-study"))
         return study
 
-    _tolerance_words(
-        add(
-            "tolerance",
-            command.tolerance,
-            "how much of its gradients a training may lose before it needs more rounds",
-            "The largest loss at which a training needs no extra rounds: by model, by who is dropped, by what becomes "
-            "of it. Goes on where it was stopped. In full about an hour of one processor.",
-        )
+    tolerance = add(
+        "tolerance",
+        command.tolerance,
+        "how much of its gradients a training may lose before it needs more rounds",
+        "The largest loss at which a training needs no extra rounds: by model, by who is dropped, by what becomes "
+        "of it. Goes on where it was stopped. In full about an hour of one processor.",
     )
-    _precision_words(
-        add(
-            "precision",
-            precision,
-            "how many bits a gradient needs, and who should decide",
-            "How well trainings end whose gradients are exchanged in few bits, flat or in layers of which as many "
-            "arrive as the network carries. Goes on where it was stopped. In full about an hour of one processor.",
-        )
+    seeds = "some models take N two or three times; default: 3, with --quick 2"
+    _training_words(tolerance, "one small model, fewer losses: a minute or two", seeds)
+    threads = "trainings at a time; default: 1"
+    tolerance.add_argument("--threads", type=option(1, 64), metavar="N", default=1, help=threads)
+    bits = add(
+        "precision",
+        precision,
+        "how many bits a gradient needs, and who should decide",
+        "How well trainings end whose gradients are exchanged in few bits, flat or in layers of which as many "
+        "arrive as the network carries. Goes on where it was stopped. In full about an hour of one processor.",
     )
+    seeds = "2 to 100, core ones at least 6; default: 3, with --quick 2"
+    _training_words(bits, "one small model, three exchanges: a minute", seeds)
     mse = add(
         "mse",
         command.mse,
@@ -89,31 +91,15 @@ def _parser() -> Parser:
     return parser
 
 
-def _tolerance_words(study: Parser) -> None:
+def _training_words(study: Parser, quick: str, seeds: str) -> None:
+    """What both studies of trainings take, with the meaning of two words."""
     add_json(study)
     for word, meaning in (
-        ("--quick", "one small model, fewer losses: a minute or two"),
+        ("--quick", quick),
         ("--draw", "train nothing; report on what is in --output again"),
         ("--no-picture", "only tables and numbers"),
     ):
         study.add_argument(word, action="store_true", help=meaning)
-    for word, least, most, name, default, meaning in (
-        ("--seeds", 2, 100, "N", None, "some models take N two or three times; default: 3, with --quick 2"),
-        ("--minutes", 1, 10_000, "M", None, "stop after M; the report says what is missing"),
-        ("--threads", 1, 64, "N", 1, "trainings at a time; default: 1"),
-    ):
-        study.add_argument(word, type=option(least, most), metavar=name, default=default, help=meaning)
-
-
-def _precision_words(study: Parser) -> None:
-    add_json(study)
-    for word, meaning in (
-        ("--quick", "one small model, three exchanges: a minute"),
-        ("--draw", "train nothing; report on what is in --output again"),
-        ("--no-picture", "only tables and numbers"),
-    ):
-        study.add_argument(word, action="store_true", help=meaning)
-    seeds = "2 to 100, core ones at least 6; default: 3, with --quick 2"
     study.add_argument("--seeds", type=option(2, 100), metavar="N", help=seeds)
     minutes = "stop after M; the report says what is missing"
     study.add_argument("--minutes", type=option(1, 10_000), metavar="M", help=minutes)
