@@ -43,8 +43,6 @@ MODULES = {
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
     "cuda_gradients": "cuda_gradients",
-    "layer_order": "layer_order",
-    "layer_norms": "layer_norms",
     "gradient_lab": "gradient_lab",
     "time_to_loss": "time_to_loss",
     "varying_links": "varying_links",
