@@ -139,7 +139,8 @@ def cmake_defines(machine: str, tools: Path, libraries: Path) -> dict[str, objec
         "OPENSSL_USE_STATIC_LIBS": "ON",
         "OPENSSL_INCLUDE_DIR": libraries / "include",
         "OPENSSL_CRYPTO_LIBRARY": libraries / "lib" / f"{machine}-linux-gnu" / "libcrypto.a",
-        "DLCP_IPSEC_MB_INCLUDE_DIR": libraries / "include",
+        # OFF: not for this processor.
+        "DLCP_IPSEC_MB_INCLUDE_DIR": libraries / "include" if machine == "x86_64" else "OFF",
     }
     if machine != platform.machine():
         found |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": machine}
