@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -170,11 +171,13 @@ def build(machine: str, tag: str, own: Path, tools: Path, defines: dict[str, obj
     (wheel,) = (raw / "wheel").glob("*.whl")
     shutil.rmtree(raw / "repaired", ignore_errors=True)
     run(
-        *(tools / "python", "-m", "auditwheel", "repair", "--wheel-dir", raw / "repaired"),
-        *("--plat", f"manylinux_{GLIBC.replace('.', '_')}_{machine}", wheel),
+        *(tools / "python", "-m", "auditwheel", "repair", "--wheel-dir", raw / "repaired", wheel),
         PATH=f"{tools}:{os.environ['PATH']}",
     )
     (repaired,) = (raw / "repaired").glob("*.whl")
+    # auditwheel takes no --plat of another processor, so what it found is checked here.
+    needed = min(tuple(map(int, found)) for found in re.findall(r"manylinux_(\d+)_(\d+)_", repaired.name))
+    assert needed <= tuple(map(int, GLIBC.split("."))), f"{repaired.name} needs a glibc later than {GLIBC}"
     size = repaired.stat().st_size
     assert size <= WHEEL_BYTES_MAX, f"{repaired.name} has {size} bytes; at most {WHEEL_BYTES_MAX} are wanted"
     DIST.mkdir(exist_ok=True)
