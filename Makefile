@@ -52,7 +52,7 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
-	@echo "make wheels    dist/*.whl for this processor, Linux with glibc 2.28      WHEEL_PYTHONS=\"python3.11 python3.12\""
+	@echo "make wheels    dist/*.whl for Linux with glibc 2.28      WHEEL_PYTHONS=\"python3.11 python3.12\" WHEEL_MACHINE=aarch64"
 	@echo "make lines     how long each room is, after it has grown or shrunk"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
@@ -187,7 +187,7 @@ p4: setup
 
 # Needs nothing of setup but its system packages; the tools come from PyPI into build/wheels.
 wheels: | build/.system-needed
-	@$(PYTHON) .ci/wheels.py $(WHEEL_PYTHONS)
+	@$(PYTHON) .ci/wheels.py $(if $(WHEEL_MACHINE),--machine $(WHEEL_MACHINE)) $(WHEEL_PYTHONS)
 
 # --- look ----------------------------------------------------------------------------------------------------
 
