@@ -36,7 +36,7 @@ class GradientOptions:
     """What is done with gradients."""
 
     recipe: str | None = None
-    """What is done with gradients: a name in recipes/table.py, where each says which of the other options it reads.
+    """What is done with gradients: a recipe of docs/gradients.md. recipes/table.py says which other options each reads.
     None: "auto", or "dlcp" where an option that "auto" does not read has a value of its own, such as a loss budget.
     "auto": exact or 8 bits, as is quicker in the first steps."""
     codec: str | None = None
@@ -52,8 +52,8 @@ class GradientOptions:
     selector: str | None = None
     """Which values travel: a name in dlcp.torch.selectors.SELECTORS; None: as the recipe was published."""
     warmup_steps: int | None = None
-    """In so many first steps more travels: under "low_bit" 8 bits a value, under the recipes that
-    read `density` more values, see `warmup`. None: 20 under "low_bit", 0 under the others."""
+    """In so many first steps more travels: under "low_bit" 8 bits a value, under recipes that read `density` more
+    values, see `warmup`. None: 20 under "low_bit", 0 under the others."""
     warmup: Literal["dense", "density"] = "dense"
     """In the first steps all values travel, or a fraction that falls by quarters: 0.25, 0.0625, 0.015625, 0.004."""
     momentum: float | None = None
