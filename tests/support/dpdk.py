@@ -144,14 +144,13 @@ class Bridge:
         self.namespace = namespace
         self.hosts = hosts
 
-    def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0, full_max: int | None = None) -> None:
+    def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0, data_max: int | None = None) -> None:
         """From now on: each UDP datagram lost so often, and of those that may be marked, so many marked.
 
-        `full_max`: of each host and family, the datagrams above 520 bytes are lost after so many of them. That is below
-        the least size that ranks fall back to: they hear each other, and no message gets on. Counts start from zero.
-        Nothing else is lost, so neighbours are found.
+        `data_max`: of each host and family, the data packets are lost after so many of them: ranks hear each other, and
+        no message gets on. Counts start from zero. Nothing else is lost, so neighbours are found.
         """
-        rules = _rules(loss_ratio, mark_ratio, full_max, self.hosts)
+        rules = _rules(loss_ratio, mark_ratio, data_max, self.hosts)
         self._nft(f"add table bridge {_TABLE}\ndelete table bridge {_TABLE}\n{rules}")
 
     def counted(self, what: str) -> int:
@@ -186,14 +185,15 @@ class Bridge:
         assert done.returncode == 0, f"nft -f - <<EOF\n{rules}\nEOF\n{done.stderr}"
 
 
-def _rules(loss_ratio: float, mark_ratio: float, full_max: int | None, hosts: int) -> str:
+def _rules(loss_ratio: float, mark_ratio: float, data_max: int | None, hosts: int) -> str:
     lose = f"numgen random mod 10000 < {round(loss_ratio * 10000)} counter name lost drop"
-    stop = f"udp length > 520 numgen inc mod {2**31} >= {full_max} counter name lost drop"
+    # Byte 1 of a packet, behind the 8 of UDP, is its type: 1 and 4 are data, with the long and the short header.
+    stop = f"@th,72,8 {{ 1, 4 }} numgen inc mod {2**31} >= {data_max} counter name lost drop"
     mark = f"numgen random mod 10000 < {round(mark_ratio * 10000)} counter name marked"
     chain = []
     if loss_ratio:
         chain += [f"ip protocol udp {lose}", f"ip6 nexthdr udp {lose}"]
-    if full_max is not None:
+    if data_max is not None:
         for number in range(hosts):
             chain += [f"iifname eth{number} {family} udp {stop}" for family in ("ip protocol", "ip6 nexthdr")]
     if mark_ratio:

@@ -50,7 +50,7 @@ def test_cable_that_is_cut_and_mended_in_the_middle_of_messages(
 ) -> None:
     sockets, frames = pair
     # Half of each gets through: they are under way however late the cable is cut.
-    bed.bridge.treat(loss_ratio=0.3, full_max=LARGE_BYTES // 2 // 1472)
+    bed.bridge.treat(loss_ratio=0.3, data_max=LARGE_BYTES // 2 // 1472)
     for station, own in ((sockets, 0), (frames, 1)):
         station.call(rank.start_receive, "in", own, 1 - own, LARGE_BYTES)
         station.call(rank.start_send, "out", own, 1 - own, LARGE_BYTES)

@@ -94,7 +94,7 @@ def test_deadline_ends_messages_with_what_has_come(bed: Bed) -> None:
     """Nothing else can have ended them: half of each gets through, and no loss is granted."""
     with pair(bed) as (sockets, frames):
         size = 3_000_000
-        bed.bridge.treat(full_max=size // 2 // 1472)
+        bed.bridge.treat(data_max=size // 2 // 1472)
         start = time.monotonic()
         how = {"sizes": [size], "delivery": "deadline", "deadline_s": 0.1}
         for came in both(sockets, frames, rank.exchange, (0, 1), (1, 0), **how):
