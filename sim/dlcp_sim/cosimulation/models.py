@@ -253,7 +253,10 @@ def recurrent(words: int = 2048, width: int = 64) -> Model:
         scores = torch.baddbmm(weights["words.bias"][:, None], seen, table.transpose(1, 2))
         return _cross_entropy(scores, answers.flatten(1))
 
-    parameters = [Parameter("words", (words, width), 0.1), Parameter("words.bias", (words,), 0.0)]
+    parameters = [
+        Parameter("words", (words, width), 0.8 / math.sqrt(width)),
+        Parameter("words.bias", (words,), 0.0),
+    ]
     for name in ("input", "state"):
         parameters += _dense(name, width, 3 * width, gain=1.0)
     return _model("recurrent", parameters, loss)

@@ -2,7 +2,7 @@
 
 The dense exchange is run at all learning rates and with fewer rounds; then the core arms at its best rate, with more
 seeds, and at other rates where they cost rounds; then the others likewise. Before all that few bits (FEW) are run
-on trainings of other kinds, with as many seeds as a standard error needs. The planner looks at what is there and names
+on trainings of other kinds, with as many seeds as a standard error needs; after all that on large models. The planner looks at what is there and names
 what is missing: a study that was stopped goes on.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlcp.study.training.precision.arm import DENSE, Arm, bits_of
-from dlcp.study.training.precision.problems import FIRST, OTHER_KINDS
+from dlcp.study.training.precision.problems import FIRST, LARGE, OTHER_KINDS
 from dlcp.study.training.precision.quality import Results
 from dlcp.study.training.precision.training import Run
 
@@ -78,19 +78,24 @@ FEW = (
     Arm("int4"),
     Arm("int4", returned="int8"),
     Arm("int4", warmup_steps=20),
+    Arm("int4", warmup_steps=20, scale="least squares"),
+    Arm("int4", warmup_steps=20, turned=True),
+    Arm("int4", warmup_steps=20, scale="least squares", turned=True),
+)
+"""What "auto" takes, "low_bit" without its first steps, what is between, "low_bit" with them; then what may help it."""
+FEW_MORE = (
     Arm("int4", scale_values=32),
     Arm("int4", scale="least squares"),
     Arm("int4", turned=True),
 )
-"""What "auto" takes, "low_bit" without its first steps, what is between, "low_bit" with them; then what may help."""
-FEW_FIRST = FEW[:4]
-"""On the trainings of the other arms too."""
-FEW_SEEDS, FEW_MORE_SEEDS = 8, 16
-"""The latter of FEW_FIRST on trainings of other kinds, where seeds differ more."""
+"""On trainings of other kinds alone, with fewer seeds."""
+FEW_SEEDS, FEW_MORE_SEEDS = 16, 8
 FEW_RATE_SEEDS = 2
 """Of the dense exchange at each rate: what it is best at, all others of FEW take."""
 FEW_REPEATS = 2
 """Of the dense exchange: all others of FEW are held against it."""
+FEW_LARGE = (FEW[0], FEW[3], FEW[1])
+"""On large models, of which a run takes minutes: with FEW_MORE_SEEDS, one seed at each rate and no repetitions."""
 CORE = (*FLAT[:2], AS_INT4, FEEDBACK[1], *LAYERED[1:3], THREE_BITS)
 """Run before all else, and with more seeds."""
 MAIN = (*FLAT[:2], AS_INT4, *FEEDBACK, *FLAT[2:], *LAYERED[1:])
@@ -102,6 +107,7 @@ SHOWN = (
     FLAT[2],
     *FLAT[:2],
     *FEW[2:],
+    *FEW_MORE,
     *FEEDBACK,
     *MORE[-2:],
     *LAYERED,
@@ -121,9 +127,11 @@ class Scope:
     arms: tuple[Arm, ...] = ORDER
     few: tuple[str, ...] = ()
     """Problems of which few bits are asked alone; if there are any, of `problems` too."""
+    large: tuple[str, ...] = ()
+    """As `few`, of large models."""
 
 
-FULL = Scope(few=tuple(OTHER_KINDS))
+FULL = Scope(few=tuple(OTHER_KINDS), large=tuple(LARGE))
 QUICK = Scope(problems=("mlp sgd",), seeds=2, core_seeds=2, arms=(*FLAT[:2], AS_INT4))
 
 
@@ -133,9 +141,8 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
     What it yields is to be in `results` when it is asked for more.
     """
     if scope.few:
-        yield from _few((*scope.few, *scope.problems), FEW_FIRST, FEW_SEEDS, results)
-        yield from _few(scope.few, FEW, FEW_SEEDS, results)
-        yield from _few(scope.few, FEW_FIRST, FEW_MORE_SEEDS, results)
+        yield from _few((*scope.few, *scope.problems), FEW, FEW_SEEDS, results)
+        yield from _few(scope.few, FEW_MORE, FEW_MORE_SEEDS, results)
     main, more, core = ([arm for arm in scope.arms if arm in some] for some in (MAIN, MORE, CORE))
     yield from _dense(scope, scope.seeds, results)
     yield from _at_dense_rate(scope, core, results)
@@ -144,6 +151,7 @@ def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
     yield from _more_seeds(scope, core, results)
     yield from _at_dense_rate(scope, [*main, *more], results)
     yield from _at_other_rates(scope, [*main, *more], results)
+    yield from _few_large(scope.large, results)
 
 
 Batches = Iterator[list[Run]]
@@ -158,6 +166,16 @@ def _few(problems: Sequence[str], arms: Sequence[Arm], seeds: int, results: Resu
         runs = [Run(problem, arm, best, seed) for seed in range(seeds)]
         for again in range(FEW_REPEATS if arm == EXACT else 1):
             yield from _together([replace(run, again=again) for run in runs], results)
+
+
+def _few_large(problems: Sequence[str], results: Results) -> Batches:
+    """One at a time: each fills the memory that three small ones share."""
+    for problem in problems:
+        for rate in RATES:
+            yield from _together([Run(problem, EXACT, rate, 0)], results)
+        best = results.best_rate(problem, EXACT)
+        for arm, seed in itertools.product((EXACT, *FEW_LARGE), range(FEW_MORE_SEEDS)):
+            yield from _together([Run(problem, arm, best, seed)], results)
 
 
 def _dense(scope: Scope, seeds: int, results: Results) -> Batches:

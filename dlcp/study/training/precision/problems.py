@@ -90,9 +90,10 @@ class RecurrentClipped(Text):
     steps = 300
     symbols = 2048
     context = 16
+    width = 64
 
     def __init__(self) -> None:
-        self.model = recurrent(self.symbols)
+        self.model = recurrent(self.symbols, self.width)
         self._keep(words(self.symbols))
 
 
@@ -100,6 +101,28 @@ class NarrowTransformerAdamw(NarrowTransformerAdam):
     """The same under AdamW, with a decay of 0.1."""
 
     optimizer = "adamw"
+
+
+class LargeRecurrentClipped(RecurrentClipped):
+    """10 161 584 parameters, most of them the table of words."""
+
+    share = 2
+    steps = 100
+    symbols = 16_384
+    width = 520
+
+
+class LargeTransformerAdamw(Text):
+    """10 916 640 parameters."""
+
+    optimizer = "adamw"
+    learning_rate = 1e-3
+    share = 2
+    steps = 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = transformer(self.symbols, self.context, width=336, blocks=8)
 
 
 FIRST: dict[str, type[Task]] = {
@@ -115,7 +138,12 @@ OTHER_KINDS: dict[str, type[Task]] = {
     "tfn adamw": NarrowTransformerAdamw,
 }
 """Of which few bits are asked alone: see plan.FEW."""
-PROBLEMS = FIRST | OTHER_KINDS
+LARGE: dict[str, type[Task]] = {
+    "gru 10m clipped": LargeRecurrentClipped,
+    "tf 10m adamw": LargeTransformerAdamw,
+}
+"""Of ten million parameters. A run takes minutes: of them plan.FEW_LARGE alone."""
+PROBLEMS = FIRST | OTHER_KINDS | LARGE
 
 
 @cache

@@ -19,12 +19,13 @@ from dlcp.study.training.precision.plan import (
     EXACT,
     FEEDBACK,
     FEW,
+    FEW_MORE,
     FEWER_ROUNDS,
     MAIN,
     SHOWN,
     THREE_BITS,
 )
-from dlcp.study.training.precision.problems import EXACT_BELOW, OTHER_KINDS, coded_groups, open_problem
+from dlcp.study.training.precision.problems import EXACT_BELOW, FIRST, coded_groups, open_problem
 from dlcp.study.training.precision.quality import Results
 from dlcp.study.training.report import Rows, bullets, pipes, plain
 from dlcp_sim.cosimulation.tasks import WORKERS
@@ -96,7 +97,7 @@ def _cost(results: Results, problem: str) -> str:
 
 def table(results: Results) -> Rows:
     """A heading and a row per arm that has a run, in the plan's order; without trainings of few bits alone."""
-    problems = [problem for problem in results.problems() if problem not in OTHER_KINDS]
+    problems = [problem for problem in results.problems() if problem in FIRST]
     rows = []
     for arm in _known(results):
         found = [results.bits(problem, arm) for problem in problems if arm in results.arms(problem)]
@@ -122,10 +123,10 @@ def _cell(results: Results, problem: str, arm: Arm) -> str:
 
 
 def few_table(results: Results) -> Rows:
-    """A heading and a row per training and exchange of FEW that has more seeds than one; empty: none has."""
+    """A heading and a row per training and exchange of few bits that has more seeds than one; empty: none has."""
     rows = []
     for problem in results.problems():
-        for arm in FEW:
+        for arm in (*FEW, *FEW_MORE):
             found = results.excesses(problem, arm)
             if len(found) > 1:
                 bits = f"{results.bits(problem, arm):.2f}"
@@ -217,7 +218,7 @@ def findings(results: Results) -> list[str]:
             pairs.append(
                 (network, base, f"{network.name}: the network decides, against the same share fixed")
             )
-    found += [_few_bits(results, arm) for arm in FEW]
+    found += [_few_bits(results, arm) for arm in (*FEW, *FEW_MORE)]
     found += [_compared(results, one, other, words) for one, other, words in pairs]
     return [sentence for sentence in found if sentence]
 
@@ -238,7 +239,7 @@ def _against_dense(results: Results, arm: Arm) -> str:
 
 
 def _few_bits(results: Results, arm: Arm) -> str:
-    """Where an arm of FEW is behind dense by more than a standard error; "": run with fewer seeds than two."""
+    """Where an arm of few bits is behind dense by more than a standard error; "": run with fewer seeds than two."""
     problems = [problem for problem in results.problems() if len(results.excesses(problem, arm)) > 1]
     behind = [
         f"{problem} ({with_error(results.excesses(problem, arm), '+.4f')})"

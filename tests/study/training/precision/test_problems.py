@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from dlcp.study.training.lockstep import ADAM_SQUARES, NORM_MAX, WEIGHT_DECAY, Lockstep  # noqa: E402
 from dlcp.study.training.precision.problems import (  # noqa: E402
     EXACT_BELOW,
+    LARGE,
     OTHER_KINDS,
     coded_groups,
     open_problem,
@@ -30,7 +31,7 @@ MODELS = {
     "cnn": convolutional(width=32),
     "tfs": transformer(128, 32, width=64),
     "tfn": transformer(),
-    **{name: open_problem(name).model for name in OTHER_KINDS},
+    **{name: open_problem(name).model for name in OTHER_KINDS | LARGE},
 }
 
 
@@ -46,6 +47,11 @@ def test_groups_are_those_of_large_parameters(name: str) -> None:
         assert bool(coded[begin : begin + parameter.numel].any()) is large
         begin += parameter.numel
     assert coded.float().mean() > 0.96
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_models_have_ten_million_parameters(name: str) -> None:
+    assert MODELS[name].numel >= 10_000_000
 
 
 @pytest.mark.parametrize("name", OTHER_KINDS)

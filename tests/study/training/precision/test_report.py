@@ -15,7 +15,18 @@ from dlcp.cli import main  # noqa: E402
 from dlcp.study.training.precision import plan, problems, table  # noqa: E402
 from dlcp.study.training.precision.arm import Arm, bits_of  # noqa: E402
 from dlcp.study.training.precision.capacity import mean_times  # noqa: E402
-from dlcp.study.training.precision.plan import AS_INT4, EXACT, FEW, ORDER, RATES, SHOWN, Scope, missing  # noqa: E402
+from dlcp.study.training.precision.plan import (  # noqa: E402
+    AS_INT4,
+    EXACT,
+    FEW,
+    FEW_LARGE,
+    FEW_MORE,
+    ORDER,
+    RATES,
+    SHOWN,
+    Scope,
+    missing,
+)
 from dlcp.study.training.precision.record import Record  # noqa: E402
 from dlcp.study.training.precision.training import Result, Run, train  # noqa: E402
 from tests.study.training.records import add_missing, check_going_on, check_version  # noqa: E402
@@ -59,7 +70,8 @@ def test_excess_and_rounds_are_those_of_the_best_rate(tmp_path: Path) -> None:
 
 def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    scope = replace(SCOPE, arms=(), few=("tfn adamw",))
+    large = "tf 10m adamw"
+    scope = replace(SCOPE, arms=(), few=("tfn adamw",), large=(large,))
 
     def pretend_curve(run: Run) -> Result:
         """As good as dense, or 0.1 and every other seed 0.02 behind; twice as late if it is behind."""
@@ -69,8 +81,12 @@ def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> 
 
     add_missing(record, missing(scope, record.results), pretend_curve, 10**9)
     results = Record(tmp_path).results
-    assert len(results.excesses("tfn adamw", FEW[-1])) == len(results.excesses(PROBLEM, FEW[0])) == 8
-    assert FEW[-1] not in results.arms(PROBLEM)
+    assert len(results.excesses("tfn adamw", FEW[-1])) == len(results.excesses(PROBLEM, FEW[0])) == 16
+    assert len(results.excesses("tfn adamw", FEW_MORE[-1])) == 8
+    assert FEW_MORE[-1] not in results.arms(PROBLEM)
+    assert results.arms(large) == [EXACT, *FEW_LARGE]
+    assert {len(results.excesses(large, arm)) for arm in FEW_LARGE} == {8}
+    assert results.rates(large, EXACT) == list(RATES)
     four = Arm("int4")
     assert len(results.excesses("tfn adamw", four)) == 16
     assert results.excess("tfn adamw", four) == pytest.approx(0.11)
@@ -83,7 +99,7 @@ def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> 
     markdown = "\n".join(table.markdown(results, complete=True))
     assert "| tfn adamw | int8 | 8.25 | 16 | +0.0000 ± 0.0000 | yes |" in markdown
     assert (
-        "int4: ends within one standard error of dense, or before it, in 0 of 2 trainings, in the mean of them"
+        "int4: ends within one standard error of dense, or before it, in 0 of 3 trainings, in the mean of them"
         in markdown
     )
 
@@ -111,7 +127,7 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_every_arm_is_shown_once() -> None:
     assert len(set(SHOWN)) == len(SHOWN)
-    assert set(SHOWN) == {EXACT, *ORDER, *FEW}
+    assert set(SHOWN) == {EXACT, *ORDER, *FEW, *FEW_MORE}
     assert len({arm.name for arm in SHOWN}) == len(SHOWN)
 
 
