@@ -132,7 +132,7 @@ class SoftwareSwitches(Switches):
     def _start(self, switch: str) -> None:
         policy = self._directory / f"{switch}.toml"
         self._policies[switch].save(policy)
-        words: list[object] = [sys.executable, "-m", "dlcp.switch.software", policy]
+        words: list[object] = [sys.executable, "-m", "dlcp", "switch", "run", policy]
         words += ["--ports", ",".join(self._fabric.ports(switch)), "--control", self._socket(switch)]
         words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
         if self._sample_s is not None:

@@ -23,6 +23,7 @@ WORDS = {
     "status": ("dlcp.switch.deploy.status", "what P4Runtime switches hold and count, live"),
     "render": ("dlcp.switch.render.command", "the policy in the language of a switch's operating system"),
     "apply": ("dlcp.switch.render.command", "put the policy onto this host's interfaces, by Linux tc"),
+    "jobs": ("dlcp.switch.aggregation.command", "jobs of the switch that adds: write, deploy, status"),
     "run": ("dlcp.switch.software.command", "be a switch, between interfaces of this host"),
 }
 

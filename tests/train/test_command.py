@@ -19,7 +19,7 @@ pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib")
 
 def run(*words: str, timeout_s: float = 250) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dlcp.train", *words], capture_output=True, text=True, timeout=timeout_s
+        [sys.executable, "-m", "dlcp", "train", *words], capture_output=True, text=True, timeout=timeout_s
     )
 
 

@@ -101,7 +101,7 @@ def test_a_signal_ends_the_program_and_its_ranks(number: signal.Signals, tmp_pat
     words = ["--backend", "gloo", "--mode", "single", "--loss", "0", "--model", "digits", "--epochs", "10000"]
     words += ["--world-size", "2", "--output", str(tmp_path)]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "dlcp.train", *words],
+        [sys.executable, "-m", "dlcp", "train", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

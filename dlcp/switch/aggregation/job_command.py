@@ -1,4 +1,4 @@
-"""`python -m dlcp.switch.aggregation job`: writes the file of jobs for one switch of a topology to standard output.
+"""`dlcp switch jobs write`: writes the file of jobs for one switch of a topology to standard output.
 
 The topology has the switch's ports and the MAC addresses behind them; IP addresses it has not, so they are given. The
 first line is a comment with what the job's ranks are told. `dlcp lab jobs` is the same for a lab, which has them all.
@@ -48,8 +48,10 @@ def add_numbers(parser: argparse.ArgumentParser, slots: int) -> None:
 
 
 def add_parser(roles: Any) -> None:
-    part = roles.add_parser("job", help="write the file of jobs for a switch of a topology")
-    part.add_argument("--target", metavar="TOPOLOGY", type=Path, required=True, help="as of deploy")
+    part = roles.add_parser("write", help="write the file of jobs for a switch of a topology")
+    part.add_argument(
+        "--target", metavar="TOPOLOGY", type=Path, required=True, help="the switches, as of deploy"
+    )
     part.add_argument("--switch", metavar="NAME", help="of the topology; default: its only one")
     places = "port and IPv4 address"
     part.add_argument(

@@ -1,6 +1,6 @@
 """Jobs onto aggregating switches, and what these count.
 
-`python -m dlcp.switch.aggregation deploy|status JOBS --target TOPOLOGY`. The topology is that of `dlcp switch deploy`:
+`dlcp switch jobs deploy|status JOBS --target TOPOLOGY`. The topology is that of `dlcp switch deploy`:
 addresses and ports. JOBS is a TOML file of [[job]] tables: `switch` by its name in the topology, and what
 JobRequest.from_table reads, ports by name. Switches of the topology without a job are left alone. Deploying is a
 transaction over all switches, as with policies; doing it twice writes once.

@@ -1,6 +1,6 @@
 """Jobs that the software switch adds for: read from the file of jobs, and as the compiled switch takes them.
 
-The file is that of `python -m dlcp.switch.aggregation deploy`, without `switch`, and ports go by the names that they
+The file is that of `dlcp switch jobs deploy`, without `switch`, and ports go by the names that they
 have here. It has more than the P4 program can: `lanes`, a hub without `port`, whose address is the switch's own, and
 `upper`, a switch above that adds the sums of several.
 """

@@ -91,7 +91,7 @@ def start(
         }
         if sample_s is not None:
             options["sample"] = f"{sample_s * 1e6:.0f}us"
-        words = [*prefix, sys.executable, "-m", "dlcp.switch.software"]
+        words = [*prefix, sys.executable, "-m", "dlcp", "switch", "run"]
         words += [str(file if isinstance(policy, Policy) else policy), "--json"]
         words += [f"--{name}={value}" for name, value in options.items()]
         for mac, target in (addresses or {}).items():

@@ -16,9 +16,9 @@ import pytest
 
 pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
+from dlcp.cli import main
 from dlcp.errors import SettingsError
 from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs
-from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import MAX_JOBS, JobRequest
 from dlcp.switch.deploy.grpc_session import GrpcSession
@@ -140,38 +140,38 @@ def fixture_files(server: P4RuntimeServer, tmp_path: Path) -> list[str]:
 
 
 def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", *files]) == 1
+    assert main(["switch", "jobs", "status", *files]) == 1
     assert capsys.readouterr().out == "rack: runs nothing\n"
-    assert main(["deploy", *files, "--dry-run"]) == 0
+    assert main(["switch", "jobs", "deploy", *files, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "participant" in shown
     assert "pipeline aggregation, where nothing ran" in shown
     assert server.writes == 0
-    assert main(["deploy", *files]) == 0
+    assert main(["switch", "jobs", "deploy", *files]) == 0
     assert "1 switch holds its jobs, read back and verified" in capsys.readouterr().out
     assert contribute(server, 0, 1, 1) == []
     assert len(contribute(server, 1, 1, 1)) == 2
     contribute(server, 1, 2, 5)
-    assert main(["status", *files]) == 0
+    assert main(["switch", "jobs", "status", *files]) == 0
     assert capsys.readouterr().out == "rack: of no job: foreign 1\nrack: job 7: added 1, completed 1\n"
 
 
 def test_job_file_is_written_from_the_topology(
     server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two hosts of two ranks, the second first: `job` prints what is deployed, and sums reach every rank's port."""
+    """Two hosts of two ranks, the second first: `write` prints what is deployed, and sums reach every rank's port."""
     macs = [f"02:00:00:00:00:0{port}" for port in (1, 2, 3)]
     hosts = [f"h2=10.0.0.2,{macs[1]}", f"h1=10.0.0.1,{macs[0]}"]
     words = ["--switch", "rack", "--hosts", *hosts, "--hub", f"h3=10.0.0.3,{macs[2]}", "--job", "7"]
     words += ["--slots", "16", "--ranks-per-host", "2", "--udp-port", str(UDP_PORT)]
-    assert main(["job", *files[1:], *words]) == 0
+    assert main(["switch", "jobs", "write", *files[1:], *words]) == 0
     text = capsys.readouterr().out
     setting = f"switch://10.0.0.3:{UDP_PORT}?job=7&slots=16&lanes=32"
     assert text.startswith(f"# On every rank: DLCP_AGGREGATION='{setting}'\n[[job]]\n")
     Path(files[0]).write_text(text)
-    assert main(["deploy", *files]) == 0
+    assert main(["switch", "jobs", "deploy", *files]) == 0
     writes = server.writes
-    assert main(["deploy", *files]) == 0
+    assert main(["switch", "jobs", "deploy", *files]) == 0
     assert server.writes == writes
     ranks = [participant(port, UDP_PORT + place) for port in (2, 1) for place in (0, 1)]
 
@@ -189,22 +189,22 @@ def test_running_job_is_not_moved_to_other_slots(
     server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A block that has a result in its old slot would get another one in the new one."""
-    assert main(["deploy", *files]) == 0
+    assert main(["switch", "jobs", "deploy", *files]) == 0
     other = JOBS.replace("job = 7", "job = 8").replace("23701", "23702")
     writes = server.writes
     Path(files[0]).write_text(other + JOBS)
     for words in (["--dry-run"], []):
-        assert main(["deploy", *files, *words]) == 2
+        assert main(["switch", "jobs", "deploy", *files, *words]) == 2
         said = capsys.readouterr().err
         assert (
-            "dlcp: rack: job 7 has generation 1 already, with base 0 in place of 16; accepted: its next"
+            "dlcp switch: rack: job 7 has generation 1 already, with base 0 in place of 16; accepted: its next"
             in said
         )
         assert server.writes == writes
     newer = "\ngeneration = 2\nslots"
     for text in (JOBS + other, other.replace("\nslots", newer) + JOBS.replace("\nslots", newer)):
         Path(files[0]).write_text(text)
-        assert main(["deploy", *files]) == 0
+        assert main(["switch", "jobs", "deploy", *files]) == 0
 
 
 def test_interrupted_deployment_says_so_and_leaves_nothing(
@@ -223,7 +223,7 @@ def test_interrupted_deployment_says_so_and_leaves_nothing(
 
     killer = threading.Thread(target=terminate)
     killer.start()
-    assert main(["deploy", *files]) == 130
+    assert main(["switch", "jobs", "deploy", *files]) == 130
     killer.join()
     assert "interrupted; every switch holds what it held before" in capsys.readouterr().err
     before = server.writes
@@ -265,8 +265,8 @@ def test_jobs_file_that_is_wrong(
     if new == "[[jobs]]":
         changed = changed.replace("[[job.", "[[jobs.")
     Path(files[0]).write_text(changed)
-    assert main(["deploy", *files]) == 2
-    assert f"dlcp: {files[0]}: {text}" in capsys.readouterr().err
+    assert main(["switch", "jobs", "deploy", *files]) == 2
+    assert f"dlcp switch: {files[0]}: {text}" in capsys.readouterr().err
     assert server.pushes == 0
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.cli import main
 from dlcp.errors import SettingsError
 from dlcp.switch import BridgeEntry, SwitchTarget, Topology
-from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.entries import MAX_WORKERS, NO_PORT, JobRequest, UpperSwitch, in_a_row
 from dlcp.switch.aggregation.job_command import UDP_PORT
 from dlcp.switch.aggregation.job_file import job_tables, job_text
@@ -32,7 +32,7 @@ def fixture_topology(tmp_path: Path) -> str:
 
 
 def words(topology: str, *more: str) -> list[str]:
-    return ["job", "--target", topology, *more]
+    return ["switch", "jobs", "write", "--target", topology, *more]
 
 
 RACK = ("--switch", "rack", "--hosts", "h1=10.0.0.1", "h2=10.0.0.2")
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_named(
     assert main(words(topology, *more, *hub)) == 2
     told = capsys.readouterr()
     assert text in told.err
-    assert told.err.startswith("dlcp: ")
+    assert told.err.startswith("dlcp switch: ")
     assert told.out == ""
 
 

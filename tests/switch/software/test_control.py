@@ -134,12 +134,12 @@ def test_an_interface_that_goes_down_leaves_its_group(arguments: list[str]) -> N
 
 EACH = """
 import contextlib, io, json, sys
-from dlcp.switch.software.__main__ import main
+from dlcp.cli import main
 found = []
 for words in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
         try:
-            status = main(words)
+            status = main(["switch", "run", *words])
         except SystemExit as ended:
             status = ended.code
     found.append([status, out.getvalue(), error.getvalue()])
@@ -219,7 +219,7 @@ def test_whoever_may_not_open_a_port_is_told_what_would_help(tmp_path: Path) -> 
     file = tmp_path / "policy.toml"
     file.write_text("")
     command = ["setpriv", "--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]
-    command += [sys.executable, "-m", "dlcp.switch.software", str(file), "--ports", "eth0"]
+    command += [sys.executable, "-m", "dlcp", "switch", "run", str(file), "--ports", "eth0"]
     with bed(1) as at:
         done = subprocess.run(at.switch.command(*command), capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
@@ -235,7 +235,7 @@ def test_ports_go_by_the_policys_names_and_links_are_told(tmp_path: Path) -> Non
         ports=(Port("eth1", RATE_BPS), Port("up2", 2 * RATE_BPS), Port("eth0", 3 * RATE_BPS)),
     )
     policy.save(file)
-    words = [sys.executable, "-m", "dlcp.switch.software", str(file), "--control", str(control)]
+    words = [sys.executable, "-m", "dlcp", "switch", "run", str(file), "--control", str(control)]
     words += ["--ports", "eth0=eth1,eth1=up2,eth2=eth0"]
     with bed(3) as at:
         at.switch.ip("link set eth1 down")
@@ -274,7 +274,7 @@ def test_ports_go_by_the_policys_names_and_links_are_told(tmp_path: Path) -> Non
 def test_signals_end_it_with_a_table(tmp_path: Path, number: int) -> None:
     file, control = tmp_path / "policy.toml", tmp_path / "control.sock"
     file.write_text('name = "x"\n[[class]]\nnumber = 1\ndscp = [8]\n')
-    words = [sys.executable, "-m", "dlcp.switch.software", str(file), "--ports", "eth0,eth1"]
+    words = [sys.executable, "-m", "dlcp", "switch", "run", str(file), "--ports", "eth0,eth1"]
     with bed(2) as at:
         process = subprocess.Popen(
             at.switch.command(*words, "--control", str(control)), stdout=subprocess.PIPE, text=True

@@ -122,10 +122,10 @@ def test_a_switch_that_does_not_start_or_is_not_there_says_so(tmp_path: Path) ->
     with pytest.raises(SwitchError, match="no switch answers"):
         connect(tmp_path / "none.sock", timeout_s=0.01)
     missing = tmp_path / "none.toml"
-    command = [sys.executable, "-m", "dlcp.switch.software", str(missing), "--ports", "a"]
+    command = [sys.executable, "-m", "dlcp", "switch", "run", str(missing), "--ports", "a"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"dlcp switch run: {missing}: No such file or directory\n"
+    assert done.stderr == f"dlcp switch: {missing}: No such file or directory\n"
 
 
 UNSHARED = """
@@ -148,7 +148,9 @@ def test_it_runs_in_a_network_of_ones_own(tmp_path: Path) -> None:
     words = [
         sys.executable,
         "-m",
-        "dlcp.switch.software",
+        "dlcp",
+        "switch",
+        "run",
         str(policy),
         "--ports",
         "eth0,eth1",

@@ -1,9 +1,9 @@
 """What the study of precision runs, and in which order: the most telling first, so that a part says something too.
 
 The dense exchange is run at all learning rates and with fewer rounds; then the core arms at its best rate, with more
-seeds, and at other rates where they cost rounds; then the others likewise. Before all that few bits (FEW) are run
-on trainings of other kinds, with as many seeds as a standard error needs; after all that on large models. The planner looks at what is there and names
-what is missing: a study that was stopped goes on.
+seeds, and at other rates where they cost rounds; then the others likewise. Before all that few bits (FEW) are run on
+trainings of other kinds, with as many seeds as a standard error needs; after all that on large models. The planner
+looks at what is there and names what is missing: a study that was stopped goes on.
 """
 
 from __future__ import annotations
