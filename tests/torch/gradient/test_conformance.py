@@ -320,6 +320,8 @@ def resumed(recipe: str) -> None:
     for size in (RANKS,) if recipe == "hitopk" else (1, 2, 8):
         after = sum(kept_of(recipe, each, layout) for each in reshard(states, size))
         torch.testing.assert_close(after / size, mass / RANKS)
+    with pytest.raises(ValueError, match="the states' recipe is 'none'; accepted: auto"):
+        reshard([saved | {"recipe": "none"}], 1)
     renamed = reshard(states, RANKS, rename={"first": "new"}.get)
     assert "'second'" not in str(renamed)
     assert "'first'" not in str(renamed)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import ArgumentError
@@ -27,7 +27,8 @@ from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.gradient.recipes.by_hosts import ByHosts
 from dlcp.torch.gradient.recipes.exact import ExactPipeline
-from dlcp.torch.gradient.recipes.low_bit import CodedPipeline
+from dlcp.torch.gradient.recipes.low_bit import CodedPipeline, reshard_coded
+from dlcp.torch.gradient.residual.saved import Rename
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer
@@ -163,3 +164,11 @@ def _quicker(_: str | None, figures: Figures) -> str:
         chosen,
     )
     return chosen
+
+
+def reshard_auto(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """As of "low_bit". What fewer or more ranks take is measured anew."""
+    made = reshard_coded(states, size, average, rename)
+    return made if size == len(states) else [state | {"chosen": {}} for state in made]

@@ -27,6 +27,8 @@ from dlcp.torch.gradient.layout import Range
 from dlcp.torch.gradient.loss.budget import StepBudget
 from dlcp.torch.gradient.loss.patience import Patience
 from dlcp.torch.gradient.loss.phase import Phase
+from dlcp.torch.gradient.residual import saved
+from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.tensors import DATA_TYPES, readable, span
 from dlcp.transport.bounded import CRITICAL, CollectiveOutcome, LossRules
 from dlcp.transport.work import Work
@@ -241,3 +243,20 @@ def _critical_bytes(
         for marks, (begin, end), size in zip(importance or (), parts, block_bytes, strict=False)
         if marks is not None
     )
+
+
+def reshard_bounded(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """States for another number of ranks: see residual.saved.Reshard."""
+    kept = [state["residual"] for state in states if state["residual"] is not None]
+    residuals: Sequence[Any] = (
+        saved.reshard(kept, size, average=average, rename=rename) if kept else [None] * size
+    )
+    made = []
+    for rank, residual in enumerate(residuals):
+        state = states[rank % len(states)]
+        named = {rename(name): value for name, value in state["marker"]["mean_squares"].items()}
+        named.pop(None, None)
+        made.append(dict(state) | {"residual": residual, "marker": state["marker"] | {"mean_squares": named}})
+    return made

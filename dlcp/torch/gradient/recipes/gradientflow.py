@@ -33,8 +33,10 @@ from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuf
 from dlcp.torch.gradient.flow.batch import FlowBatch
 from dlcp.torch.gradient.flow.chunks import NOT_FINITE, ChunkAgreement, ChunkTable
 from dlcp.torch.gradient.flow.packing import FlowPlan, Packing, checked_codes, fingerprint, pack
+from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.gradient.sparse.density import Density
 from dlcp.torch.gradient.sparse.memory import SparseMemory, SparseValues, names_of
+from dlcp.torch.gradient.sparse.pipeline import reshard_sparse
 from dlcp.torch.gradient.sparse.stream import put_stream, stream_plan
 from dlcp.torch.tensors import readable, span
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits, decode_runs, encode_runs
@@ -289,3 +291,16 @@ class FlowPipeline:
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         state["chunks"]
         return names_of(state["residual"])
+
+
+def reshard_flow(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """As of every sparse recipe, and chunks under their parameters' new names."""
+
+    def chunks(state: Mapping[str, Any]) -> dict[str, Any]:
+        segments = [one | {"name": rename(one["name"])} for one in state["chunks"]["segments"]]
+        return dict(state["chunks"]) | {"segments": [one for one in segments if one["name"] is not None]}
+
+    made = reshard_sparse(states, size, average, rename)
+    return [state | {"chunks": chunks(state)} for state in made]

@@ -16,7 +16,7 @@ are not coded travel exactly.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,9 @@ from dlcp.torch.gradient.coding.plan import CodePlan, plan_of
 from dlcp.torch.gradient.importance.by_scales import critical_bytes_of, importance_by_scales
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.loss.budget import StepBudget
+from dlcp.torch.gradient.residual import saved
 from dlcp.torch.gradient.residual.feedback import FROM_OWNER, FROM_SENDER, FeedbackMemory, KeptStream
+from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.tensors import CODED_DTYPES, span
 from dlcp.transport.bounded import CollectiveOutcome, LossRules
 from dlcp.transport.coded import (
@@ -365,3 +367,23 @@ def _numbering(buffer: GradientBuffer) -> Communicator:
     if buffer.call.sequence is not None:
         return buffer.communicator
     return buffer.group.numbering(buffer.communicator)
+
+
+def reshard_coded(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """States for another number of ranks: see residual.saved.Reshard.
+
+    What owners kept is part of the sum too: senders take it over.
+    """
+
+    def of(side: str) -> list[dict[str, Any]]:
+        kept = [state["residual"][side] for state in states]
+        return saved.reshard(kept, size, average=average, rename=rename)
+
+    made = []
+    for rank, (sender, owner) in enumerate(zip(of(FROM_SENDER), of(FROM_OWNER), strict=True)):
+        sender["batches"] += owner["batches"]
+        residual = {FROM_SENDER: sender, FROM_OWNER: owner | {"batches": []}}
+        made.append(dict(states[rank % len(states)]) | {"residual": residual})
+    return made

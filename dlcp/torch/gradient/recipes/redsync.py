@@ -22,10 +22,11 @@ from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import SPARSE_CODECS
+from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.gradient.sparse.density import Density
 from dlcp.torch.gradient.sparse.frame import Choice, Section
 from dlcp.torch.gradient.sparse.network_costs import NetworkCosts
-from dlcp.torch.gradient.sparse.pipeline import SparsePipeline, SparsePlan
+from dlcp.torch.gradient.sparse.pipeline import SparsePipeline, SparsePlan, reshard_sparse
 from dlcp.torch.selectors import SELECTORS, SampledThreshold, Selector
 
 if TYPE_CHECKING:
@@ -162,3 +163,16 @@ class RedSyncPipeline(SparsePipeline):
                 norm = float(torch.linalg.vector_norm(part, dtype=torch.float64))
                 if most < norm < math.inf:
                     part.mul_(most / norm)
+
+
+def reshard_redsync(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """As of every sparse recipe, and thresholds under their parameters' new names."""
+
+    def thresholds(state: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        named = [(rename(name), *rest) for name, *rest in state["thresholds"]]
+        return [each for each in named if each[0] is not None]
+
+    made = reshard_sparse(states, size, average, rename)
+    return [state | {"thresholds": thresholds(state)} for state in made]

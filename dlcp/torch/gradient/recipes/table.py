@@ -27,14 +27,16 @@ from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.pipeline import Pipeline
 from dlcp.torch.gradient.options import GradientOptions
-from dlcp.torch.gradient.recipes.auto import AutoPipeline
-from dlcp.torch.gradient.recipes.bounded import BoundedPipeline
+from dlcp.torch.gradient.recipes.auto import AutoPipeline, reshard_auto
+from dlcp.torch.gradient.recipes.bounded import BoundedPipeline, reshard_bounded
 from dlcp.torch.gradient.recipes.by_hosts import ByHosts
 from dlcp.torch.gradient.recipes.exact import ExactPipeline
-from dlcp.torch.gradient.recipes.gradientflow import FlowPipeline
-from dlcp.torch.gradient.recipes.low_bit import CodedPipeline
+from dlcp.torch.gradient.recipes.gradientflow import FlowPipeline, reshard_flow
+from dlcp.torch.gradient.recipes.low_bit import CodedPipeline, reshard_coded
 from dlcp.torch.gradient.recipes.mstopk import MSTopKPipeline
-from dlcp.torch.gradient.recipes.redsync import RedSyncPipeline
+from dlcp.torch.gradient.recipes.redsync import RedSyncPipeline, reshard_redsync
+from dlcp.torch.gradient.residual.saved import Reshard
+from dlcp.torch.gradient.sparse.pipeline import reshard_sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Recipe:
     build: Callable[[Account], Pipeline]
     options: frozenset[str]
     """The fields of GradientOptions that it reads, besides `recipe`."""
+    reshard: Reshard | None = None
+    """Its states for another number of ranks; None: they keep nothing of a rank."""
 
 
 def _low_bit(account: Account) -> Pipeline:
@@ -62,6 +66,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "exact or 8 bits, as is quicker here",
             AutoPipeline,
             frozenset(_ANY | {"small_numel"}),
+            reshard_auto,
         ),
         "exact": Recipe("every bit arrives", ExactPipeline, frozenset(_ANY | {"deadline_s"})),
         "dlcp": Recipe(
@@ -72,21 +77,25 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 | _BUDGET
                 | {"importance", "fill", "residual", "phase", "deadline_s", "patience_s", "seed"}
             ),
+            reshard_bounded,
         ),
         "low_bit": Recipe(
             "few bits for every value, and what they leave is sent a step later",
             _low_bit,
             frozenset(_ANY | _BUDGET | {"codec", "owners", "warmup_steps", "by_hosts"}),
+            reshard_coded,
         ),
         "mstopk": Recipe(
             "the largest values of a buffer, and the rest waits",
             MSTopKPipeline,
             frozenset(_ANY | _SPARSE | {"selector", "seed"}),
+            reshard_sparse,
         ),
         "hitopk": Recipe(
             "the largest values of what each host has summed, and the rest waits",
             lambda account: ByHosts(account, MSTopKPipeline(account)),
             frozenset(_ANY | _SPARSE | {"selector", "seed"}),
+            reshard_sparse,
         ),
         "redsync": Recipe(
             "the largest values of each parameter, of one sign, as one value, and the rest waits",
@@ -94,11 +103,13 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             frozenset(
                 _ANY | _SPARSE | {"selector", "codec", "momentum", "clip", "warmup", "dense_if_cheaper"}
             ),
+            reshard_redsync,
         ),
         "gradientflow": Recipe(
             "the most important chunks, which all ranks choose alike, and the rest waits",
             FlowPipeline,
             frozenset(_ANY | _SPARSE | {"codec", "momentum", "chunk_numel", "age_max", "theta_bytes"}),
+            reshard_flow,
         ),
     }
 )

@@ -27,6 +27,11 @@ from dlcp.torch.gradient.residual.store import OFFSET_BITS, Batch, Names, Residu
 
 VERSION = 1
 
+Rename = Callable[[str], str | None]
+"""A parameter's new name; None: it is gone."""
+Reshard = Callable[[Sequence[Mapping[str, Any]], int, bool, Rename], list[dict[str, Any]]]
+"""A recipe's part of gradient/reshard.py: states, the new number of ranks, whether gradients are averaged, names."""
+
 
 def save(store: ResidualStore, names: Names) -> dict[str, Any]:
     """The state of what a store keeps. Tensors are copies."""

@@ -33,6 +33,8 @@ from dlcp.torch.gradient.buffer.later_work import LaterWork
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.coding.plan import CodePlan
 from dlcp.torch.gradient.layout import Layout, Range
+from dlcp.torch.gradient.residual import saved
+from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.gradient.sparse.density import Density, count_of
 from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, encode, frame_numel
 from dlcp.torch.gradient.sparse.memory import SparseMemory, SparseValues, names_of
@@ -330,3 +332,22 @@ class SparsePipeline:
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:
         return names_of(state["residual"])
+
+
+def reshard_sparse(
+    states: Sequence[Mapping[str, Any]], size: int, average: bool, rename: Rename
+) -> list[dict[str, Any]]:
+    """States for another number of ranks: see residual.saved.Reshard.
+
+    Only senders kept something; velocities are part of it.
+    """
+    sides = {
+        side: saved.reshard(
+            [state["residual"][side] for state in states], size, average=average, rename=rename
+        )
+        for side in states[0]["residual"]
+    }
+    return [
+        dict(states[rank % len(states)]) | {"residual": {side: made[rank] for side, made in sides.items()}}
+        for rank in range(size)
+    ]
