@@ -8,8 +8,10 @@ end the pages that were built are searched for anything that a browser would fet
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import io
+import json
 import os
 import posixpath
 import re
@@ -40,7 +42,8 @@ PACKAGES = {
     "reference/simulator.md": ("dlcp_sim", None),
 }
 COMMANDS = "reference/commands.md"
-GENERATED = {*OUTSIDE.values(), *PACKAGES, COMMANDS}
+NOTEBOOK, NOTEBOOK_SOURCE = "simulator/notebook.md", "examples/simulator.ipynb"
+GENERATED = {*OUTSIDE.values(), *PACKAGES, COMMANDS, NOTEBOOK}
 """Pages that are not in docs/."""
 LINK = re.compile(r"(\]\()([^)\s:#]+)?(#[^)\s]*)?(\))")
 """A link of markdown to a file or a place of the repository."""
@@ -59,6 +62,7 @@ def on_files(files: Any, config: Any) -> Any:
     pages = {page: (ROOT / source).read_text() for source, page in OUTSIDE.items()}
     pages |= {page: package_page(*package) for page, package in PACKAGES.items()}
     pages[COMMANDS] = commands_page()
+    pages[NOTEBOOK] = notebook_page(json.loads((ROOT / NOTEBOOK_SOURCE).read_text()))
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
@@ -87,12 +91,14 @@ def on_post_build(config: Any) -> None:
 
 def source_of(page: str) -> str:
     """The file of the repository that a page of the site is made of."""
-    return next((source for source, made in OUTSIDE.items() if made == page), f"docs/{page}")
+    made_of = {made: source for source, made in OUTSIDE.items()} | {NOTEBOOK: NOTEBOOK_SOURCE}
+    return made_of.get(page, f"docs/{page}")
 
 
 def page_of(source: str) -> str | None:
     """The page or file of the site that a file of the repository becomes; None: it is not there."""
-    return OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+    made = OUTSIDE | {NOTEBOOK_SOURCE: NOTEBOOK}
+    return made.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
 
 
 def site_links(text: str, page: str) -> str:
@@ -121,6 +127,40 @@ def _tables_of_states(text: str) -> str:
         )
 
     return re.sub(r"```mermaid\nstateDiagram-v2\n(.*?)```\n", table, text, flags=re.DOTALL)
+
+
+# --- the notebook ---------------------------------------------------------------------------------------------
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """The page of a notebook, whose cells run here, one after the other: what they print, and their pictures.
+
+    Raises what a cell raises.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    names: dict[str, Any] = {}
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+            continue
+        parts.append(f"```python\n{text}\n```")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(text, cell["id"], "exec"), names)
+        if printed.getvalue():
+            parts.append(f"```text\n{printed.getvalue()}```")
+        for number in pyplot.get_fignums():
+            picture, figure = io.BytesIO(), pyplot.figure(number)
+            figure.savefig(picture, format="png", dpi=120)
+            coded = base64.b64encode(picture.getvalue()).decode()
+            parts.append(f"![{figure.axes[0].get_title()}](data:image/png;base64,{coded})")
+        pyplot.close("all")
+    return "\n\n".join(parts) + "\n"
 
 
 # --- the reference ----------------------------------------------------------------------------------------------
