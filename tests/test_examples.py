@@ -90,10 +90,11 @@ def test_framework_ends_with_the_loss_of_gloo(name: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["numpy_ranks", "with_jax"])
+@pytest.mark.parametrize("name", ["numpy_ranks", "with_jax", "with_tensorflow"])
 def test_ranks_without_torch_end_with_the_loss_of_one(name: str) -> None:
-    if name == "with_jax":
-        pytest.importorskip("jax")
+    package = name.removeprefix("with_")
+    if package != name and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     one, two = (loss_in(printed_by(str(FOLDER / f"{name}.py"), number)) for number in "12")
     assert two == pytest.approx(one, rel=1e-6)
 

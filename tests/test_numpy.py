@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,3 +156,37 @@ def test_a_tree_of_jax_is_reduced_inside_jit() -> None:
         ):
             with pytest.raises(ArgumentError, match=words):
                 call()
+
+
+OTHER_LIBCRYPTO = """
+void abort(void);
+void *EVP_CIPHER_CTX_new(void) { abort(); return 0; }
+void *EVP_CIPHER_fetch(void) { abort(); return 0; }
+void *EVP_KDF_fetch(void) { abort(); return 0; }
+int EVP_EncryptUpdate(void) { abort(); return 0; }
+"""
+SUM_OF_TWO = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import numpy as np
+from dlcp.numpy import Ranks
+
+def add(rank):
+    with Ranks(sys.argv[2], rank, 2, timeout_s=60, crypto_library="openssl") as ranks:
+        return ranks.all_reduce(np.full(1000, rank + 1.0))[0]
+
+with ThreadPoolExecutor(2) as pool:
+    print(list(pool.map(add, range(2))))
+"""
+
+
+def test_another_libcrypto_of_the_process_is_not_called(tmp_path: Path) -> None:
+    """TensorFlow lends BoringSSL's functions to all: the first session over it ended with a segmentation fault."""
+    source, library = tmp_path / "other.c", tmp_path / "other.so"
+    source.write_text(OTHER_LIBCRYPTO)
+    subprocess.run(["c++", "-x", "c", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+    words = [sys.executable, "-c", SUM_OF_TWO, str(library), str(tmp_path / "store")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "[np.float64(3.0), np.float64(3.0)]\n"), done.stderr
