@@ -99,7 +99,7 @@ def test_few_bits_are_run_on_all_kinds_and_compared_by_pairs(tmp_path: Path) -> 
     markdown = "\n".join(table.markdown(results, complete=True))
     assert "| tfn adamw | int8 | 8.25 | 16 | +0.0000 ± 0.0000 | yes |" in markdown
     assert (
-        "int4: ends within one standard error of dense, or before it, in 0 of 3 trainings, in the mean of them"
+        "int4: ends within one standard error of dense, or before it, in 0 of 2 trainings, in the mean of them"
         in markdown
     )
 
