@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import subprocess
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import fields
@@ -50,6 +50,15 @@ def parallel(function: Callable[[J], F], jobs: Iterable[J], processes: int | Non
             found.append(one)
             show(f"{len(found)} of {len(jobs)} runs{left(begin_s, len(found) / len(jobs))}")
     return found
+
+
+def counted(jobs: Iterable[J]) -> Iterator[J]:
+    """The jobs, one after the other; how many are done is shown to who looks on."""
+    jobs, begin_s = list(jobs), monotonic()
+    with shown() as show:
+        for done, job in enumerate(jobs):
+            show(f"{done} of {len(jobs)} runs{left(begin_s, done / len(jobs))}")
+            yield job
 
 
 def measure(

@@ -9,6 +9,7 @@ cancels out.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import statistics
@@ -114,18 +115,17 @@ def _measure(
     """All cases, once per repetition, in turn."""
     cases: dict[tuple[str, str], Case] = {}
     other = _ns3_work()
-    for number in range(repetitions):
-        for workload in _reference.WORKLOADS:
-            for transport in TRANSPORTS:
-                if quick and workload == "P1024" and transport in ("uet", "line_rate"):
-                    continue
-                _simulate(cases.setdefault((workload, transport), Case(workload, transport)))
-            if "simulator_floor" in native and workload != "I32":
-                case = cases.setdefault((workload, "yardstick"), Case(workload, "yardstick"))
-                found = _ask([native["simulator_floor"], "--flows", files[workload], "--k", _k(workload)])
-                case.cpu_s.append(found["cpu_s"])
-                case.hops = case.events = found["hops"]
-        if other is not None and number < 3:
+    for number, workload in _sweep.counted(itertools.product(range(repetitions), _reference.WORKLOADS)):
+        for transport in TRANSPORTS:
+            if quick and workload == "P1024" and transport in ("uet", "line_rate"):
+                continue
+            _simulate(cases.setdefault((workload, transport), Case(workload, transport)))
+        if "simulator_floor" in native and workload != "I32":
+            case = cases.setdefault((workload, "yardstick"), Case(workload, "yardstick"))
+            found = _ask([native["simulator_floor"], "--flows", files[workload], "--k", _k(workload)])
+            case.cpu_s.append(found["cpu_s"])
+            case.hops = case.events = found["hops"]
+        if other is not None and number < 3 and workload == list(_reference.WORKLOADS)[-1]:
             case = cases.setdefault(("P128", "ns-3 UDP"), Case("P128", "ns-3 UDP"))
             found = _ns3.totals(_ns3.run(other[0], other[1], "--quiet"))
             case.cpu_s.append(found["cpu_s"])

@@ -9,6 +9,7 @@ compared by a hash over all of its arrays.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import statistics
 from collections.abc import Sequence
@@ -62,13 +63,11 @@ def run(output: Path, quick: bool, seeds: int) -> _sweep.Told:
     """Measures, prints, writes. The workload is one of the shared ones, so `seeds` changes nothing."""
     repetitions = 3 if quick else REPETITIONS
     cases = [Case("ndp")] if quick else [Case("ndp"), Case("dlcp")]
-    for _ in range(repetitions):
-        for case in cases:
-            for threads in THREADS:
-                result = _reference.scenario("P1024", case.transport, threads=threads).run()
-                case.wall_s[threads].append(float(result.metadata["loop_s"]))
-                case.cpu_s[threads].append(float(result.metadata["cpu_s"]))
-                case.digests.add(digest(result))
+    for _, case, threads in _sweep.counted(itertools.product(range(repetitions), cases, THREADS)):
+        result = _reference.scenario("P1024", case.transport, threads=threads).run()
+        case.wall_s[threads].append(float(result.metadata["loop_s"]))
+        case.cpu_s[threads].append(float(result.metadata["cpu_s"]))
+        case.digests.add(digest(result))
     different = [case.transport for case in cases if len(case.digests) != 1]
     bars = [
         Bar(
