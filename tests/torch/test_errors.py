@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import time
@@ -194,6 +195,8 @@ def late(results: list[tuple[str, float]]) -> None:
 
 @pytest.mark.parametrize("level", ["call", "set_timeout"])
 def test_timeout_names_the_late_rank(level: str) -> None:
+    if level == "call" and "timeout" not in inspect.signature(dist.barrier).parameters:
+        pytest.skip("before torch 2.12 no call of torch.distributed takes a timeout")
     late(ranks.run(timeout, level=level))
 
 

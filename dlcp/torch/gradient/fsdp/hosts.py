@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
 from dlcp.torch.gradient.buffer.pending_buffer import GradientWork
 from dlcp.torch.gradient.exchange import exchange_of
-from dlcp.torch.gradient.fsdp.layout import ModuleLayouts
+from dlcp.torch.gradient.fsdp.layout import ModuleLayouts, parameter_groups
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.tensors import FLOATING_DTYPES
 
@@ -39,7 +39,7 @@ def check_mesh(mesh: object, state: GradientState) -> None:
 def check_module(module: FSDPModule, mesh: DeviceMesh) -> None:
     """Raises ValueError: the module is not sharded over the ranks of one host of the mesh, and these alone."""
     own = dist.get_process_group_ranks(mesh.get_group(1))
-    for group in module._get_fsdp_state()._fsdp_param_groups:
+    for group in parameter_groups(module):
         # With replicas it is 2-D, or of replicas alone.
         over = group.mesh_info.mesh
         if hasattr(group.mesh_info, "replicate_process_group") or over.mesh.flatten().tolist() != own:
@@ -94,5 +94,5 @@ class HostsHook:
 
     def _group(self) -> Any:
         """FSDP's record of the module's parameters; a hook is for modules with one."""
-        (group,) = self._module._get_fsdp_state()._fsdp_param_groups
+        (group,) = parameter_groups(self._module)
         return group

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from torch.distributed.fsdp import FSDPModule
 
@@ -17,6 +18,14 @@ from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState
 
 logger = logging.getLogger("dlcp")
+
+
+def parameter_groups(module: FSDPModule) -> list[Any]:
+    """FSDP's groups of a module's own parameters. Under torch 2.11 there is one, or none."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [state._fsdp_param_group] if state._fsdp_param_group is not None else []
 
 
 class ModuleLayouts:
@@ -54,7 +63,7 @@ class ModuleLayouts:
 
     def _parameters(self) -> Iterable[tuple[str, tuple[int, ...], int]]:
         """Names, whole sizes and sharded dimensions of what the module reduces, in FSDP's order."""
-        for group in self._module._get_fsdp_state()._fsdp_param_groups:
+        for group in parameter_groups(self._module):
             for parameter in group.fsdp_params:
                 if parameter.sharded_param.requires_grad:
                     info = parameter._module_info
