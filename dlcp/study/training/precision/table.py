@@ -51,8 +51,7 @@ FEW_LEGEND = (
     "Mean ± standard error over seeds, each against the dense exchange of the same seed. At the end: held-out loss "
     "beyond dense's. Half-way: the same after half of the steps. Steps: those until it is as good as dense runs are "
     "half-way in the mean, over the dense run's. An empty place: not all of these runs noted how they went. Where "
-    "there is no difference, one mean in six is still worse than dense by more than its standard error. Trainings of "
-    "10 million parameters were not run."
+    "there is no difference, one mean in six is still worse than dense by more than its standard error."
 )
 
 

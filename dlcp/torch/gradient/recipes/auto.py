@@ -7,8 +7,8 @@ gather what they measured (agreement.py) and decide alike; the log says what was
 taken. Then nothing is measured any more: a choice holds for the run, and a saved state carries it, by the group's
 ranks. A state that has none begins the trial anew.
 
-8 bits with what they leave sent a step later end where dense training does, of each kind that was tried; 4 bits do not
-everywhere, so they are for those who ask for "low_bit" (docs/gradients.md). What 8 bits left of the last trial is
+8 bits with what they leave sent a step later end where dense training does, but for chance. 4 bits do not everywhere,
+so they are for those who ask for "low_bit" (docs/gradients.md). What 8 bits left of the last trial is
 written off where exact is chosen, with its memory: the rounding of one step.
 """
 
