@@ -2,9 +2,9 @@
 
 A world of 4 runs all-reduces one after the other. Every rank notes in shared memory when it enters one and leaves it,
 so that after the blow it is known whether it fell in the middle; one that did not is dealt again. Then every other rank
-has to raise, within the group's timeout and a second, an error that names the operation and its number, the rank that
-was struck, that rank's address and an interface, and what to look at; and has to end by itself afterwards. A rank that
-was cut off is alive, and has to raise too, of whichever rank it missed.
+has to raise an error, within the group's timeout and a second, and to end by itself afterwards. The error has to name
+the operation and its number, the rank that was struck, that rank's address and an interface, and what to look at. A
+rank that was cut off is alive, and has to raise too, of whichever rank it missed.
 
 Worlds run several at once: nearly all of the time they wait. The moment of the blow is drawn from a seed.
 """

@@ -1,11 +1,11 @@
 """Time to equal loss: a transformer trained over 1 Gbit/s links, by hooks and recipes side by side.
 
 Four hosts with a rank each and a link of 1 Gbit/s each; the task is the demo's language model. How many windows a rank
-reads in a step decides how long it computes, so communication takes about half, twice and five times as long as that
-(what it really is stands in the table: Gloo's step over a step without communication). Every way trains from the
-same seeds with the same rate; held-out loss is counted between steps, off the clock. The mark is the loss of that seed
-at the end of a dense run over shared memory, plus what seeds differ; a way's time is the sum of its steps until its
-loss is at the mark. The last way is what a user gets who names no recipe: its first steps are a trial.
+reads in a step decides how long it computes. So communication takes about half, twice and five times as long as that.
+What it really is stands in the table: Gloo's step over a step without communication. Every way trains from the same
+seeds with the same rate; held-out loss is counted between steps, off the clock. The mark is the loss of that seed at
+the end of a dense run over shared memory, plus what seeds differ; a way's time is the sum of its steps until its loss
+is at the mark. The last way is what a user gets who names no recipe: its first steps are a trial.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 // What DPDK alone can do with one port and one queue: the limit that the dpdk driver is held against.
 //
-// The sender does per burst what testpmd's `txonly` does (app/test-pmd/txonly.c): takes buffers in bulk from a pool with
-// a cache of 250, sets their lengths, copies Ethernet, IPv4 and UDP headers from templates whose IPv4 checksum was
-// computed once and whose UDP checksum is 0, hands all to rte_eth_tx_burst and frees what was not taken. The payload is
-// not written. With --payload body it is, as an application's must be: 64 bytes of header of its own are written and
-// the rest is copied from `memory-bytes` of memory that is read in turn. With --checksum 1 the UDP checksum is computed over
-// the whole datagram in software (rte_ipv4_udptcp_cksum).
+// The sender does per burst what testpmd's `txonly` does (app/test-pmd/txonly.c). It takes buffers in bulk from a pool
+// with a cache of 250 and sets their lengths. It copies Ethernet, IPv4 and UDP headers from templates whose IPv4
+// checksum was computed once and whose UDP checksum is 0. It hands all to rte_eth_tx_burst and frees what was not
+// taken. The payload is not written. With --payload body it is, as an application's must be: 64 bytes of header of its
+// own are written and the rest is copied from `memory-bytes` of memory that is read in turn. With --checksum 1 the UDP
+// checksum is computed over the whole datagram in software (rte_ipv4_udptcp_cksum).
 //
 // The receiver does what `rxonly` does (app/test-pmd/rxonly.c): rte_eth_rx_burst, then frees every packet. With --look 1
 // it reads the headers and counts only UDP packets to its port, which is the least a protocol does.

@@ -2,9 +2,9 @@
 // over a model that is cut into keys. Contributions come as to a hub's core: key by key, and of each contribution block by
 // block, from packets that are in a near cache.
 //
-// fused     what the core does (native/collective/dataflow.cpp, update.cpp): a block is added to the sum so far, but of the
-//           last contribution it is added, averaged and applied in one pass, and the weights are copied into the reply,
-//           which lies where the sum was.
+// fused     what the core does (native/collective/dataflow.cpp, update.cpp): a block is added to the sum so far. A
+//           block of the last contribution is added, averaged and applied in one pass. The weights are copied into the
+//           reply, which lies where the sum was.
 // separate  blocks are added to a sum of the whole model; then pass after pass over it: the average; the optimizer. Weights
 //           are sent from where they are.
 // add       sum += contribution, key by key, over as much memory.

@@ -2,9 +2,9 @@
 
 The policy comes onto it by deployment (dlcp.switch.deploy), as onto any P4Runtime switch; only what P4Runtime has no
 words for goes another way. It is for trying the program, not for figures: BMv2 forwards some ten thousand packets a
-second, a port's rate is in packets, here of full size, and holds for each of its queues alone, so that classes do not
-compete for a link (simple_switch.py). Losses are refused: BMv2 takes packets off a cable before the kernel could lose
-them.
+second. A port's rate is in packets, here of full size. It holds for each of the port's queues alone, so that classes do
+not compete for a link (simple_switch.py). Losses are refused: BMv2 takes packets off a cable before the kernel could
+lose them.
 """
 
 from __future__ import annotations

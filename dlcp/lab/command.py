@@ -1,8 +1,8 @@
 """`dlcp lab`: its subcommands, what they do and what they refuse. switched_lab.py says what a lab is.
 
-Exit status: 0; of `run` and `exec` that of the command, 127 if there is none of its name; 2 with one line for bad input
-and for what the system refuses; 130 after Ctrl-C and 143 after SIGTERM, after the lab has been taken down and a line
-has said so.
+Exit status: 0, or 2 with one line for bad input and for what the system refuses. `run` and `exec` return that of the
+command, 127 if there is none of its name. After Ctrl-C it is 130 and after SIGTERM 143, after the lab has been taken
+down and a line has said so.
 """
 
 from __future__ import annotations

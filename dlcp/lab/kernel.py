@@ -1,9 +1,9 @@
 """Switches made of the kernel: routes, HTB's strict priority, and the policy in a BPF program in front of it.
 
-Obeyed are classes, thresholds, the marking ramp and a buffer per port, or a shared one as if each port had it to
-itself, since ports do not know of each other, which `notes` says; spines are chosen by a flow's
-addresses and ports, so by a dlcp path, which is a source port. What else a policy asks is refused by name, but for
-trimming: such a threshold drops, which `notes` says.
+Obeyed are classes, thresholds, the marking ramp and a buffer per port. A shared buffer is obeyed as if each port had it
+to itself, since ports do not know of each other, which `notes` says. Spines are chosen by a flow's addresses and ports,
+so by a dlcp path, which is a source port. What else a policy asks is refused by name, but for trimming: such a
+threshold drops, which `notes` says.
 
 HTB's classes have next to no rate of their own and all of the port's to borrow, in order of their priority, which makes
 it strict (measured: tests/lab/test_switches.py).

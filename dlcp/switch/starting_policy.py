@@ -6,14 +6,15 @@ therefore finds room, whatever fills the other queues. A limit per port would gi
 priority: the classes served last would use it up.
 
 Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
-burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but at
-most half of a port's even share of the buffer. Above that share critical packets are cut to their headers, which go
-ahead of all data, so that the sender repeats them a round trip later instead of a timeout. A queue can reach the share
-of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are cut from three quarters of
-that share on, least important first, and all of them above seven eighths, so that critical ones find room: when a queue
-grows, senders slow down before the least important gradients make room. Made to go earlier, they would have to be sent
-again beyond the budget, and leave links idle (docs/studies/simulator/honest.md). Where a switch can mark or drop only,
-droppable packets without ECN are dropped above nine eighths of the share (a switch that trims never gets there).
+burst that hosts send back to back. The burst is 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010,
+3.4). K is at most half of a port's even share of the buffer. Above that share critical packets are cut to their
+headers, which go ahead of all data, so that the sender repeats them a round trip later instead of a timeout. A queue
+can reach the share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are cut from
+three quarters of that share on, least important first, and all of them above seven eighths, so that critical ones find
+room: when a queue grows, senders slow down before the least important gradients make room. Made to go earlier, they
+would have to be sent again beyond the budget, and leave links idle (docs/studies/simulator/honest.md). Where a switch
+can mark or drop only, droppable packets without ECN are dropped above nine eighths of the share (a switch that trims
+never gets there).
 
 Switches choose a path for each packet where they can (`path_choice = "adaptive"`): then hosts may send long runs over
 few paths, which costs them least, and the network no more.

@@ -13,9 +13,9 @@ Therefore
 - it runs on a communicator for callbacks (process_group.py), whose collectives are numbered apart from the main
   thread's.
 
-Callbacks of sends and receives, which may stay pending for as long as a program likes, have a line of tickets and a
-communicator of their own, so that they hold up one another alone. Callbacks that start no collective never wait. A
-callback must not wait for a collective that a later one starts: the error at the timeout names what is waited for.
+Sends and receives may stay pending for as long as a program likes. So their callbacks have a line of tickets and a
+communicator of their own, and hold up one another alone. Callbacks that start no collective never wait. A callback must
+not wait for a collective that a later one starts: the error at the timeout names what is waited for.
 
 When Python completes a torch future with an exception, C++ code such as DDP's reducer takes the exception for the
 tensor that it expects. So a failed future here has a Failure as its value, which raises the error at any use: Python

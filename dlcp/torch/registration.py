@@ -1,8 +1,8 @@
 """Making the name "dlcp" known to torch.distributed.
 
-torch calls `register` while it is being imported itself (entry point of the group torch.backends), so this module
-imports nothing but what torch has loaded by then, and the engine only when a group is made. A registration must
-never be the reason why `import torch` fails: without torch.distributed there is nothing to register, and that is all.
+torch calls `register` while it is being imported itself (entry point of the group torch.backends). So this module
+imports nothing but what torch has loaded by then, and the engine only when a group is made. A registration must never
+be the reason why `import torch` fails: without torch.distributed there is nothing to register, and that is all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The exception for a failed operation: its text says what happened and what to do next.
 
-Every text names the operation and its number, the group, the rank to blame with its address, host and process, this
-rank's own address and interface, what is missing, when that rank was last heard, and what to check. An unknown fact is
-left out, never guessed.
+Every text names the operation and its number, the group, and this rank's own address and interface. It names the rank
+to blame with its address, host and process, and says when that rank was last heard. It says what is missing and what to
+check. An unknown fact is left out, never guessed.
 """
 
 from __future__ import annotations

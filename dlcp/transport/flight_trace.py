@@ -2,8 +2,8 @@
 
 `torchfrtrace FOLDER` compares the files of all ranks and names the first operation that differs. The tool accepts
 torch's own backends only, and takes a message within a group for a collective of all its members. So operations carry
-the prefix of torch's backend for CPUs, and each direction between two ranks is written as a group of its own, in which
-the i-th send belongs to the i-th receive.
+the prefix of torch's backend for CPUs. Each direction between two ranks is written as a group of its own, in which the
+i-th send belongs to the i-th receive.
 
 The tool unpickles the files: whoever can write to the folder can run code as its reader. The default folder is
 therefore readable and writable by this user only.

@@ -1,8 +1,8 @@
 """One pending message, as a future.
 
 A future is done when the message's final event has come; until then the endpoint holds on to the memory. Callbacks
-run one after the other on a thread of the endpoint's own, started when the first is added, so that a callback may
-wait for other messages and neither packets nor the interpreter's end wait for a callback.
+run one after the other on a thread of the endpoint's own, started when the first is added. So a callback may wait for
+other messages, and neither packets nor the interpreter's end wait for a callback.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a setting is of the type that its annotation says, and a sentence if it is not.
 
-Scenarios come from files and command lines as well as from typed Python, so what a fabric or a workload is given is
+Scenarios come from files and command lines as well as from typed Python. So what a fabric or a workload is given is
 held against its own annotations, and its code need not ask again. Ranges are its own business. What an annotation says
 that is not understood here is not checked.
 """

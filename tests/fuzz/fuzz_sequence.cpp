@@ -1,7 +1,7 @@
 // A program of commands, time, losses and restarts for two endpoints.
 //
-// Invariant: whatever two applications do and the network loses, everything that the test world checks holds
-// (support/native/world.hpp), and once the network is whole again and every message that still waits for a partner is
+// Invariant, whatever two applications do and the network loses: everything that the test world checks holds
+// (support/native/world.hpp). Once the network is whole again and every message that still waits for a partner is
 // cancelled, every message has ended.
 //
 // Input: four bytes of settings, then commands of three bytes: what, and two operands.

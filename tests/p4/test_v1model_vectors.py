@@ -1,7 +1,7 @@
 """The compiled v1model program against all golden vectors of a switch: decisions, verdicts, paths, frames.
 
 Every vector is applied. Those of decisions and paths name headers that no frame has (a trimmable packet of 64 bytes,
-any hash of a flow), so there the fields that the blocks read are set just before they are read; verdicts and frames are
+any hash of a flow). So there the fields that the blocks read are set just before they are read. Verdicts and frames are
 whole frames, from the wire to the queue. `shared_free_bytes` may be more than the policy's buffer: the program is told
 a larger one, since what is free is all that the decision sees.
 """

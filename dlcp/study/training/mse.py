@@ -1,11 +1,12 @@
 """How far one aggregated tensor is from the truth when every way of aggregating loses equally much.
 
 Each rank has a tensor of random values; wanted is the sum over ranks. Packets are lost independently, at the same rate
-on every hop of every way. The published ways lose in both halves, and put zero for what is lost: transposed (TAR: every
-rank sends a part straight to its owner, and the owner the sum straight to all), a parameter server apart from the
-ranks, and a ring, where a lost partial sum takes all earlier contributions with it and a lost result is lost to all who
-come after. Ours loses in the first half alone, since the second is repaired in full: zero, rescaled, behind a Hadamard
-transform, with the least important blocks abandoned in place of random ones, and with residuals over several steps.
+on every hop of every way. The published ways lose in both halves, and put zero for what is lost. One is transposed
+(TAR): every rank sends a part straight to its owner, and the owner the sum straight to all. Another is a parameter
+server apart from the ranks. The third is a ring, where a lost partial sum takes all earlier contributions with it and a
+lost result is lost to all who come after. Ours loses in the first half alone, since the second is repaired in full:
+zero, rescaled, behind a Hadamard transform, with the least important blocks abandoned in place of random ones, and with
+residuals over several steps.
 
 Errors are means over ranks and entries of the squared difference, per unit of variance of the true sum: 1 is what
 knowing nothing costs. The tensor is made and measured in pieces, so memory does not grow with it.

@@ -1,8 +1,8 @@
 """A Session over plain gRPC, on finsy's messages and stubs.
 
-finsy's own Switch takes primacy as it connects, loads the pipeline when it likes and owns an event loop, while a
-deployment over many switches stands or falls with the order of these steps and with a bound on each of them. So only
-finsy's protocol buffers are used, and the client is synchronous.
+finsy's own Switch takes primacy as it connects, loads the pipeline when it likes and owns an event loop. A deployment
+over many switches stands or falls with the order of these steps and with a bound on each of them. So only finsy's
+protocol buffers are used, and the client is synchronous.
 
 Bounds: every request ends after `timeout_s` with SwitchTimeoutError. Nothing is repeated by itself. Primacy ends with
 the session. Errors name switch and address.

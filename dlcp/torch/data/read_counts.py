@@ -1,8 +1,8 @@
 """Where samples came from: counts that DataLoader workers add to as well.
 
-The counts lie in shared memory, one row per worker and the first for the process that made the cache, so that nobody
-waits for a lock of another process, which may have been killed. Two DataLoaders whose workers read one cache at the
-same time share rows, and may lose a count.
+The counts lie in shared memory, one row per worker and the first for the process that made the cache. So nobody waits
+for a lock of another process, which may have been killed. Two DataLoaders whose workers read one cache at the same time
+share rows, and may lose a count.
 """
 
 from __future__ import annotations

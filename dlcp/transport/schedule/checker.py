@@ -11,10 +11,11 @@ depends, through operands and messages, on all that read or wrote there before; 
 when its receiver's operation has run. Bytes depend only on bytes of the same offset and part, so
 what is proved of whole chunks holds of any cut into blocks.
 
-A block of a lossy message may come or be abandoned, each apart from the others. Proved for all these cases at once: it
-carries one rank's contribution and nothing else, which its sender still has at the end, so a loss takes this one
-contribution out of a sum, and nobody's memory of it is lost; and ranks that end with the same part end with the same
-bits, since what a lossy message left counts as a value of its own, which nothing but a copy is equal to.
+A block of a lossy message may come or be abandoned, each apart from the others. Two things are proved for all these
+cases at once. First, a block carries one rank's contribution and nothing else, which its sender still has at the end.
+So a loss takes this one contribution out of a sum, and nobody's memory of it is lost. Second, ranks that end with the
+same part end with the same bits, since what a lossy message left counts as a value of its own, which nothing but a copy
+is equal to.
 
 Not checked: speed. `cost` counts.
 """

@@ -48,8 +48,9 @@ struct Options {
     std::string eal_arguments;
 };
 
-// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0, or with a sentence that names the option and what
-// is accepted: -EINVAL for bind_host, -EDOM for an option or its value, so that a user hears which it was (io_error.cpp).
+// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". Returns 0, or an error with a sentence that names
+// the option and what is accepted. The error is -EINVAL for bind_host and -EDOM for an option or its value, so that a
+// user hears which it was (io_error.cpp).
 int parse_options(const char* extra, const char* bind_host, Options& out, ErrorText error);
 
 }  // namespace dlcp::dpdk

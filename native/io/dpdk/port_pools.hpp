@@ -1,5 +1,5 @@
 // Packet buffers of a port. Pools outlive a Port: a device that is stopped still holds buffers until its queues are set
-// up anew, so a pool is kept for the next who opens the port, and given back once nothing of it is lent.
+// up anew. So a pool is kept for the next who opens the port, and given back once nothing of it is lent.
 #pragma once
 
 #include <cstdint>

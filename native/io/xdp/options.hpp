@@ -47,8 +47,9 @@ struct Options {
     bool address_probe = true;
 };
 
-// Of bind_host, interface_name and extra. 0, or with a sentence that names the option and what is accepted: -EINVAL for
-// bind_host, -EDOM for an option or its value, so that a user hears which it was (io_error.cpp).
+// Of bind_host, interface_name and extra. Returns 0, or an error with a sentence that names the option and what is
+// accepted. The error is -EINVAL for bind_host and -EDOM for an option or its value, so that a user hears which it was
+// (io_error.cpp).
 int parse_options(const dlcp_io_config& config, Options& out, ErrorText error);
 
 }  // namespace dlcp::xdp

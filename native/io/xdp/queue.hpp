@@ -22,8 +22,8 @@
 
 namespace dlcp::xdp {
 
-// A chunk is one page, and the kernel keeps XDP_PACKET_HEADROOM bytes of it and, for a program in the card's driver,
-// what describes a frame: 3498 is the largest MTU that was seen to work with both ways to attach (veth, Linux 6.18).
+// A chunk is one page. The kernel keeps XDP_PACKET_HEADROOM bytes of it and, for a program in the card's driver, what
+// describes a frame. 3498 is the largest MTU that was seen to work with both ways to attach (veth, Linux 6.18).
 inline constexpr std::uint32_t chunk_bytes = 4096;
 inline constexpr std::uint32_t mtu_bytes_max = 3498;
 

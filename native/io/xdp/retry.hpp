@@ -1,6 +1,6 @@
 // What the kernel still holds for a driver that was closed, or for a process that has just ended, is let go a little
-// later, by a worker of its own that needs the lock of all changes to interfaces (xp_release_deferred in its
-// net/xdp/xsk_buff_pool.c): until then it says "busy".
+// later. A worker of the kernel's own does it, and needs the lock of all changes to interfaces (xp_release_deferred in
+// net/xdp/xsk_buff_pool.c). Until then the kernel says "busy".
 #pragma once
 
 #include <errno.h>

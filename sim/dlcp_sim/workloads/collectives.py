@@ -1,9 +1,9 @@
 """Collectives as graphs of messages, for any transport: from the schedules that the shipping backend runs.
 
 A schedule (dlcp.transport.schedule) says what each rank sends, receives and adds. Here every message becomes a flow
-that starts when the messages whose values it carries have been delivered, and a collective is over at a rank when all
-that makes up its result is. Adding costs no time. With `pipeline_bytes` messages are cut into pieces that go on one by
-one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
+that starts when the messages whose values it carries have been delivered. A collective is over at a rank when all that
+makes up its result has been delivered. Adding costs no time. With `pipeline_bytes` messages are cut into pieces that go
+on one by one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
 
 A graph of one algorithm and world size is made once (graphs.py) and laid down for any number of tensors at a time.
 The hub as a server of whole tensors, which is no schedule of the backend, is built here from the same parts. Over dlcp

@@ -2,8 +2,8 @@
 
 Parameters follow from the architectures as published; each model names its paper, and the tests hold the totals against
 the published ones. A layer here is a weight layer with its bias and normalisation. Multiply-accumulates are counted of
-matrix products and convolutions alone. Compute time is *derived*, not measured: the published training throughput of
-one GPU says how long a sample takes, and that is divided among the layers by their arithmetic, a third forward and two
+matrix products and convolutions alone. Compute time is *derived*, not measured. The published training throughput of
+one GPU says how long a sample takes. That time is divided among the layers by their arithmetic, a third forward and two
 thirds backward (the gradient of the input and that of the weights are a product each). Layers bound by memory
 (normalisation, activations) are thereby spread over the others.
 """

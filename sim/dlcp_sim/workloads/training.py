@@ -5,8 +5,8 @@ several fused), its communication may start: a collective of all workers, or pus
 forward waits for its unit, or, without overlap, for all. Which pieces leave when is a scheduler's choice: the orders
 of dlcp.transport.layer_order, whose slices, classes and credits are used as they are, as channels of the task graph.
 
-There is one more pass than there are iterations: an iteration is measured from the end of one backward to the end of
-the next, so each holds one whole round of communication with what it overlaps on both sides, and none is special.
+There is one more pass than there are iterations. An iteration is measured from the end of one backward to the end of
+the next. So each holds one whole round of communication with what it overlaps on both sides, and none is special.
 Adding, updating weights and reading input cost no time.
 """
 

@@ -1,10 +1,10 @@
 """How well arms end, from results: numbers only.
 
-*Excess*: held-out loss at the end, less that of the dense exchange with the same seed (the mean of its repetitions),
-each at its own best learning rate of those tried (by the mean over seeds). *Rounds*: the share of a dense run's rounds
-after which a dense run, of that length and with its own schedule, ends as well; between the lengths that were run, in a
-line. *Steps to the mark*: the share of a run's steps after which it is as good as dense runs are half-way in the mean;
-between the points of its curve, in a line.
+*Excess*: held-out loss at the end, less that of the dense exchange with the same seed (the mean of its repetitions).
+Each is at its own best learning rate of those tried (by the mean over seeds). *Rounds*: the share of a dense run's
+rounds after which a dense run, of that length and with its own schedule, ends as well; between the lengths that were
+run, in a line. *Steps to the mark*: the share of a run's steps after which it is as good as dense runs are half-way in
+the mean; between the points of its curve, in a line.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     if figures is not None: …
 
 A rank that decided by its own figures would call another collective than the others. So with the first buffer of each
-step the ranks start to gather what they measured, in a collective that runs beside the step's buffers, and learn what
+step the ranks start to gather what they measured, in a collective that runs beside the step's buffers. They learn what
 was gathered a step ago, which has nearly always come. Figures are plain floats: ranks that compute alike from them
 decide alike.
 """

@@ -2,8 +2,8 @@
 
     layout -> memory -> selector -> codec -> exchange -> apply
 
-The *memory* adds what earlier steps could not send, the *selector* chooses what travels or may be lost, the *codec*
-says in how many bits, the *exchange* is the collective, and what it could not carry goes back to the memory before the
+The *memory* adds what earlier steps could not send. The *selector* chooses what travels or may be lost, and the *codec*
+says in how many bits. The *exchange* is the collective. What it could not carry goes back to the memory before the
 result is *applied*. A pipeline composes these stages. It sees the group of a buffer as its `peers`, and the state as
 its `account`.
 """

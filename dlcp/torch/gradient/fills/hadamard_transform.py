@@ -4,7 +4,7 @@ Each chunk x of a buffer becomes H D x / sqrt(n), D random signs and H the Walsh
 of transforms are transforms of sums, and the energy that a lost block takes is spread over its chunk (OptiReduce,
 Warraich et al., NSDI 2025). It does not lessen what is lost.
 
-Invariant: signs depend on seed, step and index alone, so all ranks transform alike, and the same bits come out of
+Invariant: signs depend on seed, step and index alone, so all ranks transform alike. The same bits come out of
 native/collective/hadamard.hpp, which defines them, and of the torch operations here, which serve other devices and f64.
 """
 

@@ -1,11 +1,11 @@
 """What each block of a buffer of gradients is worth: importance bytes for a bounded collective.
 
-A block's score is the mean of x² over the running mean square of the parameter that x belongs to, so that parameters
-of all scales compare (the square of its RMS over the running RMS, so in the same order). Its code has four steps to a
-factor of two, 128 at the average. Codes of one step are counted; the threshold above which a block is critical in the
-next is the quantile that leaves `critical_share` of the droppable bytes above it. One read pass, or a sampled one, does
-it all
-(native/collective/importance.hpp); buffers on other devices are read there, by torch operations.
+A block's score is the mean of x² over the running mean square of the parameter that x belongs to, so that parameters of
+all scales compare. That is the square of its RMS over the running RMS, so the order is the same. Its code has four
+steps to a factor of two, 128 at the average. Codes of one step are counted; the threshold above which a block is
+critical in the next is the quantile that leaves `critical_share` of the droppable bytes above it. One read pass, or a
+sampled one, does it all (native/collective/importance.hpp); buffers on other devices are read there, by torch
+operations.
 
 Invariant: what outlives a step is kept by parameter name, never by buffer. Blocks with a value that is not finite are
 critical, as far as values are read, and count in no statistic. Each rank judges its own gradients: importance may

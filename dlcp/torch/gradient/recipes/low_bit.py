@@ -5,7 +5,7 @@
     all, the owner too, decode the same code: replicas are bit-identical
 
 In the first `warmup_steps` values have 8 bits. There 4 bits, with what they leave or without, can lead an optimizer
-that divides by running means, such as Adam, to a worse place, from which it is slow to come back (bench time_to_loss).
+that divides by running means, such as Adam, to a worse place. It is slow to come back from there (bench time_to_loss).
 
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.

@@ -1,6 +1,6 @@
 """Kept values, by parameter and offset: sparse batches, and a store that finds those of a buffer.
 
-Every parameter has a stretch of one address space (its number · 2^40 + the element's offset), so that runs of many
+Every parameter has a stretch of one address space (its number · 2^40 + the element's offset). So runs of many
 parameters are one sorted list of integers and meet a buffer's layout in one operation. A batch is what one buffer gave
 up in one step: runs, and their values one after the other in one tensor. Batches never change, so that a step is taken
 back by forgetting it; what happens to all values alike (decay, the loss scale) is a factor beside them. The store
