@@ -5,6 +5,12 @@ first to be dropped; a transport that took that for nothing lost would repeat th
 cost time. So here the same engine runs the same step under budgets from none to 30 %: 64 ranks, eight to a leaf, up to
 four times the traffic that the spines carry, behind switches that drop or trim, from tensors that the first windows
 hold to such as queues settle under. Blocks are critical to 30 %, as in training.
+
+Where a budget costs time it allows one to three blocks of a message. Switches drop droppable packets that their buffers
+would have held as critical ones. What the budget does not cover of them is repeated, and for what it covers the
+receiver waits until nothing late can come. This is no chance: of the 21 steps in question 18 take over 1 % longer with
+sixteen other seeds too. With budgets below four blocks that allow nothing it is one step, +2.0 %, but all steps
+together gain 3.0 % in place of 4.3 %. So small budgets count.
 """
 
 from __future__ import annotations
