@@ -88,9 +88,9 @@ def test_links_between_pages_are_rewritten_for_the_site() -> None:
 
 def test_the_notebook_runs_and_its_page_has_what_it_printed_and_its_pictures() -> None:
     pytest.importorskip("matplotlib")
-    notebook = json.loads((ROOT / PAGES.NOTEBOOK_SOURCE).read_text())
+    notebook = json.loads((ROOT / "examples" / "simulator.ipynb").read_text())
     assert all(not cell.get("outputs") for cell in notebook["cells"]), "stored without what it printed"
-    page = PAGES.site_links(PAGES.notebook_page(notebook), PAGES.NOTEBOOK)
+    page = PAGES.site_links(PAGES.notebook_page(notebook), "simulator/notebook.md")
     assert len(re.findall(r"^```text$", page, re.MULTILINE)) == 3
     assert len(re.findall(r"^!\[.+\]\(data:image/png;base64,\S+\)$", page, re.MULTILINE)) == 2
     assert "[Write your own](../extending.md)" in page

@@ -27,6 +27,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
+    "examples/simulator.ipynb": "simulator/notebook.md",
     "p4/aggregation.md": "aggregation.md",
     "p4/README.md": "p4.md",
 }
@@ -42,8 +43,7 @@ PACKAGES = {
     "reference/simulator.md": ("dlcp_sim", None),
 }
 COMMANDS = "reference/commands.md"
-NOTEBOOK, NOTEBOOK_SOURCE = "simulator/notebook.md", "examples/simulator.ipynb"
-GENERATED = {*OUTSIDE.values(), *PACKAGES, COMMANDS, NOTEBOOK}
+GENERATED = {*OUTSIDE.values(), *PACKAGES, COMMANDS}
 """Pages that are not in docs/."""
 LINK = re.compile(r"(\]\()([^)\s:#]+)?(#[^)\s]*)?(\))")
 """A link of markdown to a file or a place of the repository."""
@@ -59,10 +59,9 @@ def on_files(files: Any, config: Any) -> Any:
     """Adds the pages."""
     from mkdocs.structure.files import File
 
-    pages = {page: (ROOT / source).read_text() for source, page in OUTSIDE.items()}
+    pages = {page: _page_of_file(ROOT / source) for source, page in OUTSIDE.items()}
     pages |= {page: package_page(*package) for page, package in PACKAGES.items()}
     pages[COMMANDS] = commands_page()
-    pages[NOTEBOOK] = notebook_page(json.loads((ROOT / NOTEBOOK_SOURCE).read_text()))
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
@@ -86,19 +85,22 @@ def on_post_build(config: Any) -> None:
             raise PluginError(f"{built}: {found[0]}… is fetched from elsewhere")
 
 
+def _page_of_file(file: Path) -> str:
+    text = file.read_text()
+    return notebook_page(json.loads(text)) if file.suffix == ".ipynb" else text
+
+
 # --- links ----------------------------------------------------------------------------------------------------
 
 
 def source_of(page: str) -> str:
     """The file of the repository that a page of the site is made of."""
-    made_of = {made: source for source, made in OUTSIDE.items()} | {NOTEBOOK: NOTEBOOK_SOURCE}
-    return made_of.get(page, f"docs/{page}")
+    return next((source for source, made in OUTSIDE.items() if made == page), f"docs/{page}")
 
 
 def page_of(source: str) -> str | None:
     """The page or file of the site that a file of the repository becomes; None: it is not there."""
-    made = OUTSIDE | {NOTEBOOK_SOURCE: NOTEBOOK}
-    return made.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+    return OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
 
 
 def site_links(text: str, page: str) -> str:

@@ -41,24 +41,21 @@ def parallel(function: Callable[[J], F], jobs: Iterable[J], processes: int | Non
 
     None: as many processes as processors, 16 at most.
     """
-    count, jobs, found = processes or min(os.cpu_count() or 1, 16), list(jobs), []
+    count, jobs = processes or min(os.cpu_count() or 1, 16), list(jobs)
     with ExitStack() as stack:
-        show, begin_s = stack.enter_context(shown()), monotonic()
-        show(f"0 of {len(jobs)} runs")
         at_work = stack.enter_context(ProcessPoolExecutor(count, get_context("spawn"))) if count > 1 else None
-        for one in at_work.map(function, jobs) if at_work else map(function, jobs):
-            found.append(one)
-            show(f"{len(found)} of {len(jobs)} runs{left(begin_s, len(found) / len(jobs))}")
-    return found
+        found = at_work.map(function, jobs) if at_work else map(function, jobs)
+        return [one for _, one in zip(counted(jobs), found, strict=True)]
 
 
 def counted(jobs: Iterable[J]) -> Iterator[J]:
     """The jobs, one after the other; how many are done is shown to who looks on."""
     jobs, begin_s = list(jobs), monotonic()
     with shown() as show:
-        for done, job in enumerate(jobs):
-            show(f"{done} of {len(jobs)} runs{left(begin_s, done / len(jobs))}")
+        show(f"0 of {len(jobs)} runs")
+        for done, job in enumerate(jobs, 1):
             yield job
+            show(f"{done} of {len(jobs)} runs{left(begin_s, done / len(jobs))}")
 
 
 def measure(

@@ -17,7 +17,7 @@ _ABOUT = (
 
 def add_parser(subparsers: Any) -> None:
     part = subparsers.add_parser("jobs", help="jobs of the switch that adds", description=_ABOUT)
-    roles = part.add_subparsers(dest="role", required=True)
+    roles = part.add_subparsers(dest="role", required=True, metavar="{write,deploy,status}")
     job_command.add_parser(roles)
     switch_command.add_parsers(roles)
 
