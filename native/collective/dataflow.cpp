@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "collective/executor.hpp"
+#include "engine/prefetch.hpp"
 
 namespace dlcp {
 namespace {
@@ -60,6 +61,9 @@ void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step,
         const std::uint8_t* so_far =
             plan.operands.empty() ? nullptr : memory_of(operation, plan.operands[0].chunk).data + offset;
         const bool updates = plan.final && operation.update;
+        // The next block most likely follows, once its tag has been checked.
+        prefetch_payload<true>(target + bytes,
+                               std::min<std::uint64_t>(bytes, state.memory.bytes - offset - bytes));
         if (updates)
             update(operation, plan, so_far, payload, target, offset, bytes);
         else if (so_far == nullptr)

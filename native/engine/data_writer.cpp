@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "engine/packet_builder.hpp"
+#include "engine/prefetch.hpp"
 
 namespace dlcp {
 
@@ -191,10 +192,13 @@ bool DataWriter::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uin
                                         .traffic_class = h.traffic_class,
                                         .saved = static_cast<std::uint8_t>(saved)});
     ++sender.awaiting;
+    const std::uint8_t* const payload =
+        is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes();
+    // Where this thread is to read it: to make its tag, or to copy it.
+    if (payload != nullptr && (run.keyed || run.adjoins)) prefetch_payload<false>(payload, payload_bytes);
     packet.write_data(
         run.slots[run.size], peer.address,
-        type_of_service(shared_.config, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable),
-        is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes(),
+        type_of_service(shared_.config, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable), payload,
         is_virtual);
     run.blocks[run.size++] = {slot, next.block, h.packet_number, next.repair};
     run.bytes += datagram;

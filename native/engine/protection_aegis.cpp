@@ -34,14 +34,6 @@ struct Functions {
     Decrypt* decrypt = nullptr;
 };
 
-using AegisNonce = std::array<std::uint8_t, 16>;
-
-AegisNonce aegis_nonce(std::uint64_t packet_number) {
-    AegisNonce nonce{};
-    wire::store64(nonce.data() + 8, packet_number);
-    return nonce;
-}
-
 class AegisPacketKey final : public PacketKey {
 public:
     AegisPacketKey(const PacketKeyBytes& key, const Functions& functions) : functions_(functions), key_(key) {}
@@ -52,7 +44,7 @@ public:
     void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
                       std::span<const std::uint8_t> payload, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const AegisNonce nonce = aegis_nonce(packet_number);
+        const Nonce nonce = packet_nonce<8>(packet_number);
         const std::uint8_t* bytes = associated.data();
         if (!associated.continues_in(payload) && !payload.empty()) {
             // Of the thread, not of the key: an endpoint may have thousands of keys.
@@ -70,14 +62,14 @@ public:
                  std::uint8_t* out, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
         functions_.encrypt(out, tag, wire::tag_bytes, payload.data(), payload.size(), associated.data(),
-                           associated.size(), aegis_nonce(packet_number).data(), key_.data());
+                           associated.size(), packet_nonce<8>(packet_number).data(), key_.data());
     }
 
     bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, const std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
         return functions_.decrypt(out, payload.data(), payload.size(), tag, wire::tag_bytes, associated.data(),
-                                  associated.size(), aegis_nonce(packet_number).data(), key_.data()) == 0;
+                                  associated.size(), packet_nonce<8>(packet_number).data(), key_.data()) == 0;
     }
 
 private:
@@ -103,7 +95,7 @@ std::uint8_t processor_cost() {
 // AEGIS to compare with.
 bool gives_the_published_vector(const Functions& functions) {
     PacketKeyBytes key;
-    AegisNonce nonce;
+    Nonce nonce;
     for (std::uint8_t i = 0; i < 16; ++i) {
         key[i] = i;
         nonce[i] = static_cast<std::uint8_t>(0x10 + i);

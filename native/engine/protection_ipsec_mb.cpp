@@ -94,14 +94,14 @@ public:
     void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
                       std::span<const std::uint8_t> payload, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         if (associated.continues_in(payload)) {
             // One call of GCM without text: 40 ns against 50 ns for the four calls below (1392 bytes).
             functions_.encrypt(key_data(), &context_, nullptr, nullptr, 0, nonce.data(), associated.data(),
                                associated.size() + payload.size(), tag, wire::tag_bytes);
             return;
         }
-        functions_.gmac_init(key_data(), &context_, nonce.data(), nonce.size());
+        functions_.gmac_init(key_data(), &context_, nonce.data(), gcm_nonce_bytes);
         functions_.gmac_update(key_data(), &context_, associated.data(), associated.size());
         if (!payload.empty()) functions_.gmac_update(key_data(), &context_, payload.data(), payload.size());
         functions_.gmac_finalize(key_data(), &context_, tag, wire::tag_bytes);
@@ -110,7 +110,7 @@ public:
     void encrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         functions_.encrypt(key_data(), &context_, out, payload.data(), payload.size(), nonce.data(),
                            associated.data(), associated.size(), tag, wire::tag_bytes);
     }
@@ -118,7 +118,7 @@ public:
     bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, const std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         std::uint8_t expected[wire::tag_bytes];
         functions_.decrypt(key_data(), &context_, out, payload.data(), payload.size(), nonce.data(),
                            associated.data(), associated.size(), expected, wire::tag_bytes);

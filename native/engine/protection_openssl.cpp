@@ -55,7 +55,7 @@ public:
     void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
                       std::span<const std::uint8_t> payload, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         EVP_CIPHER_CTX* const context = seal_.get();
         int written = 0;
         require(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr));
@@ -76,7 +76,7 @@ public:
     void encrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         EVP_CIPHER_CTX* const context = seal_.get();
         int written = 0;
         require(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr));
@@ -91,7 +91,7 @@ public:
     bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
                  std::uint8_t* out, const std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
-        const Nonce nonce = packet_nonce(packet_number);
+        const Nonce nonce = packet_nonce<4>(packet_number);
         EVP_CIPHER_CTX* const context = open_.get();
         int written = 0;
         // libcrypto only reads through this pointer; OSSL_PARAM has no const.
