@@ -19,7 +19,7 @@ from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.firewall import look_at_firewall, ports_of
 from dlcp.doctor.host import look_at_engine, look_at_host
 from dlcp.doctor.launcher import look_at_launcher
-from dlcp.doctor.machine import look_at_machine, look_at_shared_memory
+from dlcp.doctor.machine import look_at_machine, look_at_memory, look_at_shared_memory
 from dlcp.doctor.network import look_at_interface, look_at_network, look_at_overlaps
 from dlcp.doctor.sockets import look_at_counters, look_at_sockets
 from dlcp.doctor.software import look_at_settings, look_at_software
@@ -199,6 +199,26 @@ def test_small_wish_is_granted_to_anybody() -> None:
 
 
 # --- machine --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asks", "text", "remedy"),
+    [
+        ("always [madvise] never", "1", "in huge pages", None),
+        ("[always] madvise never", "0", "in huge pages", None),
+        ("always [madvise] never", "0", "pages of 4 KiB", "export THP_MEM_ALLOC_ENABLE=1"),
+        ("always madvise [never]", "1", "pages of 4 KiB", "echo madvise > "),
+    ],
+)
+def test_pages_of_tensors_are_told(kernel: str, asks: str, text: str, remedy: str | None) -> None:
+    (found,) = look_at_memory({"THP_MEM_ALLOC_ENABLE": asks}, kernel)
+    assert text in found.text
+    assert (found.remedy or "").startswith(remedy or "")
+    assert (found.remedy is None) == (remedy is None)
+
+
+def test_a_kernel_that_does_not_tell_of_huge_pages_is_no_finding() -> None:
+    assert list(look_at_memory({}, None)) == []
 
 
 def test_more_ranks_than_processors_are_named() -> None:
