@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import PLACED, ROOTED, algorithms
 from dlcp.transport.schedule.estimate import RANKS_MAX, Network, time_ns
-from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
+from dlcp.transport.schedule.hierarchical import Hosts, ranks_by_host, suits
 
 _KIB = 1024
 # The network is read from every rank's card. Worlds of more than RANKS_MAX do not read them for smaller calls.
@@ -54,7 +54,7 @@ def choose(
     if world_size > RANKS_MAX:
         return _of_many(collective, nbytes, between, placed)
     if collective == "all_reduce" and asks and crowded():
-        names = _where_crowded(world_size, nbytes, placed)
+        names = _where_crowded(between.hosts, nbytes, placed)
         between = between._replace(message_ns=0.0)  # the names are of few messages
     else:
         names = tuple(name for name in known if placed or name not in PLACED)
@@ -66,19 +66,21 @@ def _counted_ns(collective: str, name: str, nbytes: int, between: Network) -> fl
     return time_ns(collective, name, nbytes, between) * (_NEAR_COUNTS if near else 1)
 
 
-def _where_crowded(world_size: int, nbytes: int, placed: bool) -> tuple[str, ...]:
+def _where_crowded(hosts: Hosts, nbytes: int, placed: bool) -> tuple[str, ...]:
     """All-reduces of ranks that share processors, where time goes with how many messages all of them send together.
 
-    Of n ranks a tree sends 2 (n - 1), halving_doubling 2 n log n, direct exchange and a ring 2 n (n - 1). The bounds
-    are measured: 4 ranks on 2 processors, at the six places of `bench defaults`.
+    Of n ranks a tree sends 2 (n - 1), halving_doubling 2 n log n, direct exchange and a ring 2 n (n - 1). Over a tree a
+    link carries more, which costs nothing where there is none. The bounds are measured: 3, 4 and 8 ranks of one host,
+    and 4 hosts, on 2 processors.
     """
-    if world_size == 2 and nbytes <= 128 * _KIB:
+    ranks = len(hosts)
+    if ranks == 2 and nbytes <= 128 * _KIB:
         return ("one_shot",)
     if placed:
         return ("hierarchical", "tree")
-    if nbytes <= 64 * _KIB:
+    if nbytes <= 64 * _KIB or (ranks > 2 and len(set(hosts)) == 1 and nbytes <= 256 * _KIB * ranks):
         return ("tree",)
-    return ("halving_doubling",) if nbytes <= 1024 * _KIB else ("ring",)
+    return ("halving_doubling",) if nbytes <= 512 * _KIB else ("ring",)
 
 
 def _of_many(collective: str, nbytes: int, between: Network, placed: bool) -> str:

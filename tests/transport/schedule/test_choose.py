@@ -105,7 +105,11 @@ def test_ranks_that_share_processors_send_few_messages() -> None:
     for nbytes, few in ((4 << 10, "tree"), (64 << 10, "tree"), (256 << 10, "halving_doubling")):
         assert chosen(nbytes, crowded=True) == few
         assert chosen(nbytes, crowded=False) != few
-    assert chosen(64 << 20, crowded=True) == "ring"
+    for nbytes in (1 << 20, 64 << 20):
+        assert chosen(nbytes, crowded=True) == "ring"
+    one_host = Network((0, 0, 0, 0))
+    for nbytes, few in ((1 << 20, "tree"), (2 << 20, "ring")):
+        assert choose("all_reduce", 4, nbytes, network=lambda: one_host, crowded=lambda: True) == few
     two_hosts = Network((0, 0, 1, 1))
     for nbytes in (4 << 10, 64 << 20):
         by_hosts = choose("all_reduce", 4, nbytes, network=lambda: two_hosts, crowded=lambda: True)
