@@ -79,9 +79,7 @@ class PlainView(View):
             f"  {last.wall_s:6.1f} s"
         )
         if (other := reference(self._record, current)) is not None and last.epoch < len(other.epochs):
-            then = other.epochs[last.epoch]
-            name = other.run.configuration.name
-            line += f"   ({name}: {then.loss:.4f}, {then.accuracy * 100:.1f} %, {then.wall_s:.1f} s)"
+            line += f"  ({other.run.configuration.name}: {other.epochs[last.epoch].loss:.4f})"
         self._print(line)
 
     def run_over(self, done: RunRecord) -> None:
