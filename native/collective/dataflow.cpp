@@ -62,8 +62,9 @@ void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step,
             plan.operands.empty() ? nullptr : memory_of(operation, plan.operands[0].chunk).data + offset;
         const bool updates = plan.final && operation.update;
         // The next block most likely follows, once its tag has been checked.
-        prefetch_payload<true>(target + bytes,
-                               std::min<std::uint64_t>(bytes, state.memory.bytes - offset - bytes));
+        const std::size_t next_bytes = std::min<std::size_t>(bytes, state.memory.bytes - offset - bytes);
+        prefetch_payload<true>(target + bytes, next_bytes);
+        if (so_far != nullptr && so_far != target) prefetch_payload<false>(so_far + bytes, next_bytes);
         if (updates)
             update(operation, plan, so_far, payload, target, offset, bytes);
         else if (so_far == nullptr)
