@@ -72,6 +72,9 @@ def _version(words: list[str]) -> int:
         return 1
     told |= {"wire_format": _native.WIRE_VERSION}
     told |= {"crypto": _native.fastest_crypto_library(), "ciphers": list(_native.offered_ciphers())}
+    from dlcp.transport.plugins import nccl_net_path
+
+    told |= {"nccl_net_plugin": str(nccl_net_path()) if nccl_net_path().exists() else None}
     told |= {"python": platform.python_version(), "linux": platform.release(), "machine": platform.machine()}
     for package in ("torch", "numpy"):
         try:
@@ -84,6 +87,8 @@ def _version(words: list[str]) -> int:
     print(f"dlcp {__version__}")
     print(f"wire format {told['wire_format']}")
     print(f"packet protection by {told['crypto']}: {', '.join(_native.offered_ciphers())}")
+    if told["nccl_net_plugin"]:
+        print(f"NCCL_NET_PLUGIN={told['nccl_net_plugin']}")
     print(f"Python {told['python']}, Linux {told['linux']}, {told['machine']}")
     for package in ("torch", "numpy"):
         print(f"{package} {told[package] or 'not installed'}")

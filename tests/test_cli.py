@@ -15,6 +15,7 @@ import pytest
 import dlcp
 from dlcp import _native
 from dlcp.cli import COMMANDS, main
+from dlcp.transport.plugins import nccl_net_path
 
 
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +59,13 @@ def test_version_names_what_hosts_should_share() -> None:
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[:2] == [f"dlcp {dlcp.__version__}", f"wire format {_native.WIRE_VERSION}"]
-    assert [line.split()[0] for line in lines[2:]] == ["packet", "Python", "torch", "numpy"]
+    assert [line.split()[0] for line in lines[2:]] == [
+        "packet",
+        f"NCCL_NET_PLUGIN={nccl_net_path()}",
+        "Python",
+        "torch",
+        "numpy",
+    ]
     told = json.loads(run("version", "--json").stdout)
     assert (told["dlcp"], told["wire_format"]) == (dlcp.__version__, _native.WIRE_VERSION)
     assert {f"torch {told['torch']}", f"numpy {told['numpy']}"} < set(lines)

@@ -29,6 +29,7 @@ CPP_ARROWS = {
     "ipstack": {"engine"},
     "io": {"aggregation", "collective", "engine", "ipstack"},  # ipstack: the drivers dpdk and xdp
     "bind": {"io", "collective", "engine", "softswitch", "switch"},
+    "nccl": {"io", "engine"},
     "sim/core": {"aggregation", "collective", "engine", "switch"},
     "sim/bind": {"bind", "sim/core", "switch"},
 }

@@ -64,6 +64,11 @@ def path(name: str) -> Path:
     return _FOLDER / f"libdlcp_io_{name}.so"
 
 
+def nccl_net_path() -> Path:
+    """NCCL's network over dlcp, for NCCL_NET_PLUGIN (docs/frameworks.md)."""
+    return _FOLDER / "libnccl-net-dlcp.so"
+
+
 def load(name: str) -> ctypes.CDLL:
     """The plugin, found as native/io/driver_registry.cpp finds it. Raises DriverError, with what to install."""
     found = _open(name)
