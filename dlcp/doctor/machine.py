@@ -36,7 +36,7 @@ HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 def look_at_machine(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Findings about this machine. Takes about 10 ms, in which it waits for timers."""
     yield from _look_at_processors(environ)
-    yield from look_at_memory(environ, read(HUGE_PAGES))
+    yield from look_at_memory(settings, read(HUGE_PAGES))
     yield from _look_at_clock()
     yield _look_at_timers()
     yield look_at_shared_memory(settings)
@@ -106,23 +106,21 @@ def _memory_bytes() -> int | None:
     return min(limits, default=None)
 
 
-def look_at_memory(environ: Mapping[str, str], huge_pages: str | None) -> Iterator[Finding]:
-    """Whether torch's large tensors lie in huge pages.
+def look_at_memory(settings: Settings, huge_pages: str | None) -> Iterator[Finding]:
+    """Whether large buffers come to lie in huge pages.
 
     `huge_pages`: how the kernel gives them, such as `always [madvise] never`; None: it does not say.
     """
     mode = re.search(r"\[(\w+)\]", huge_pages or "")
     if mode is None:
         return
-    torch_asks = environ.get("THP_MEM_ALLOC_ENABLE") == "1"
-    if mode[1] == "always" or (mode[1] == "madvise" and torch_asks):
-        yield MEMORY.ok("large tensors lie in huge pages")
+    slower = "large buffers lie in pages of 4 KiB, where sums take longer"
+    if mode[1] == "never":
+        yield MEMORY.ok(slower, f"echo madvise > {HUGE_PAGES}")
+    elif mode[1] == "madvise" and not settings.huge_pages:
+        yield MEMORY.ok(slower, "unset DLCP_HUGE_PAGES")
     else:
-        allow = f"echo madvise > {HUGE_PAGES}; " if mode[1] == "never" else ""
-        yield MEMORY.ok(
-            "large tensors lie in pages of 4 KiB; sums of 64 MB are quicker on huge ones",
-            f"{allow}export THP_MEM_ALLOC_ENABLE=1 (torch's; see Troubleshooting)",
-        )
+        yield MEMORY.ok("large buffers that are used again come to lie in huge pages")
 
 
 # --- clocks and timers ----------------------------------------------------------------------------------------

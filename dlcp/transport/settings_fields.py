@@ -90,6 +90,10 @@ class SettingsFields:
     """Hand runs of packets to the kernel as one (UDP GSO)."""
     receive_offload: bool = True
     """Take runs of packets from the kernel as one (UDP GRO)."""
+    huge_pages: bool = True
+    """Have the kernel move buffers of 4 MiB and more that collectives use again and again into huge pages, unless it
+    refuses them to all (never in /sys/kernel/mm/transparent_hugepage/enabled).
+    """
 
     # ---- spraying ----
     dscp: tuple[int, ...] = (0, 8, 16, 24, 32, 40, 48, 56)

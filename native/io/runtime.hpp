@@ -33,6 +33,7 @@
 #include "io/driving_role.hpp"
 #include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
+#include "io/huge_pages.hpp"
 #include "io/io_error.hpp"
 #include "io/io_table.h"
 #include "io/open_driver.hpp"
@@ -100,6 +101,8 @@ public:
     bool open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own);
     void close_group(std::uint32_t group, bool tell);
     CollectivePtr start(const CollectiveCommand& command, bool wait_follows) {
+        huge_pages_.note(command.output);
+        if (command.input.data() != command.output.data()) huge_pages_.note(command.input);
         return start_any(command, wait_follows);
     }
     CollectivePtr start(const MessageCommand& command, bool wait_follows) {
@@ -266,6 +269,7 @@ private:
     std::string warnings_;
     std::optional<OpenDriver> driver_;  // from the constructor to close()
     ForkGuard fork_guard_;
+    HugePages huge_pages_;
 
     mutable std::mutex mutex_;  // guards all below
     std::unique_ptr<Endpoint> engine_;

@@ -1,6 +1,7 @@
 // How a runtime opens and closes.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -42,7 +43,10 @@ void check(const EndpointConfig& config) {
 
 }  // namespace
 
-Runtime::Runtime(const RuntimeOptions& options) : options_(options), role_(pump_, options.linger) {
+Runtime::Runtime(const RuntimeOptions& options)
+    : options_(options),
+      huge_pages_(options.huge_pages && kernel_gives_huge_pages(), madvise),
+      role_(pump_, options.linger) {
     options_.engine = configure();
     local_address_ = driver_->local_address();
     warnings_ = driver_->warnings();

@@ -29,6 +29,7 @@ struct RuntimeOptions {
     bool segmentation_offload = true;       // without it: DLCP_IO_NO_GSO
     bool receive_offload = true;            // without it: DLCP_IO_NO_GRO
     std::string driver_options;
+    bool huge_pages = true;
     double inject_loss_ratio = 0.0;  // 0 to 1 (lossy_driver.hpp)
     bool allow_unauthenticated = false;
     // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
@@ -120,6 +121,11 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
                                                         "Hand runs of packets to the kernel as one (UDP GSO)."}),
     setting_row<&RuntimeOptions::receive_offload>({SettingSection::datagrams, "receive_offload", accept::boolean(),
                                                    "Take runs of packets from the kernel as one (UDP GRO)."}),
+    setting_row<&RuntimeOptions::huge_pages>(
+        {SettingSection::datagrams, "huge_pages", accept::boolean(),
+         "Have the kernel move buffers of 4 MiB and more that collectives use "
+         "again and again into huge pages, unless it refuses them to all "
+         "(never in /sys/kernel/mm/transparent_hugepage/enabled)."}),
     setting_row<&RuntimeOptions::max_copied>({SettingSection::bounds, "max_copied_bytes",
                                               accept::integer(0, tebibyte),
                                               "Short messages under way to one peer that leave from copies, so "

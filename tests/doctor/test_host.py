@@ -204,21 +204,21 @@ def test_small_wish_is_granted_to_anybody() -> None:
 @pytest.mark.parametrize(
     ("kernel", "asks", "text", "remedy"),
     [
-        ("always [madvise] never", "1", "in huge pages", None),
-        ("[always] madvise never", "0", "in huge pages", None),
-        ("always [madvise] never", "0", "pages of 4 KiB", "export THP_MEM_ALLOC_ENABLE=1"),
-        ("always madvise [never]", "1", "pages of 4 KiB", "echo madvise > "),
+        ("always [madvise] never", True, "in huge pages", None),
+        ("[always] madvise never", False, "in huge pages", None),
+        ("always [madvise] never", False, "pages of 4 KiB", "unset DLCP_HUGE_PAGES"),
+        ("always madvise [never]", True, "pages of 4 KiB", "echo madvise > "),
     ],
 )
-def test_pages_of_tensors_are_told(kernel: str, asks: str, text: str, remedy: str | None) -> None:
-    (found,) = look_at_memory({"THP_MEM_ALLOC_ENABLE": asks}, kernel)
+def test_pages_of_buffers_are_told(kernel: str, asks: bool, text: str, remedy: str | None) -> None:
+    (found,) = look_at_memory(Settings(huge_pages=asks), kernel)
     assert text in found.text
     assert (found.remedy or "").startswith(remedy or "")
     assert (found.remedy is None) == (remedy is None)
 
 
 def test_a_kernel_that_does_not_tell_of_huge_pages_is_no_finding() -> None:
-    assert list(look_at_memory({}, None)) == []
+    assert list(look_at_memory(Settings(), None)) == []
 
 
 def test_more_ranks_than_processors_are_named() -> None:
