@@ -39,7 +39,7 @@ class Sample:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """Processor time per rank and 10^9 bytes of the tensor, the refilling of the buffer included."""
+        """Processor time per rank and 10^9 bytes of the tensor, without the refilling of the buffer."""
         used = sum(rank.cpu_s for rank in self.ranks) / len(self.ranks)
         return used / (self.nbytes * len(self.times_s) / 1e9)
 

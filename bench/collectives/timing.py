@@ -30,7 +30,7 @@ class Timing:
     wall_s: float
     """Of all of them with what is between."""
     cpu_s: float
-    """Of this process, all threads, in `wall_s`."""
+    """Of this process, all threads, in `wall_s`, less what filling the buffers took."""
     wrong: int
     """Elements of the last result that are not the sum."""
     wire_bytes: int
@@ -65,13 +65,15 @@ def time_all_reduce(
         source = (torch.arange(nbytes // 4, dtype=torch.float32) % 97) + rank
         buffer = torch.empty_like(source)
 
-        def once(source: Any = source, buffer: Any = buffer) -> float:
+        def once(source: Any = source, buffer: Any = buffer) -> tuple[float, float]:
+            """Seconds of the all-reduce, and processor time of what was before it."""
+            cpu_s = time.thread_time()
             buffer.copy_(source)
-            start_s = time.perf_counter()
+            cpu_s, start_s = time.thread_time() - cpu_s, time.perf_counter()
             all_reduce(buffer)
-            return time.perf_counter() - start_s
+            return time.perf_counter() - start_s, cpu_s
 
-        warm = sorted(once() for _ in range(WARMUP))
+        warm = sorted(once()[0] for _ in range(WARMUP))
         plans: list[Any] = [None] * world
         dist.all_gather_object(plans, warm[WARMUP // 2])
         wanted = int(seconds / max(max(plans), 1e-6))
@@ -79,13 +81,13 @@ def time_all_reduce(
         dist.barrier()
         kernel, wire, engine = kernel_counters(), interface_bytes(interface), engine_counters()
         cpu_s, start_s = _cpu_s(), time.perf_counter()
-        times_s = [once() for _ in range(iterations)]
-        wall_s, cpu_s = time.perf_counter() - start_s, _cpu_s() - cpu_s
+        times_s, filling_s = zip(*(once() for _ in range(iterations)), strict=True)
+        wall_s, cpu_s = time.perf_counter() - start_s, _cpu_s() - cpu_s - sum(filling_s)
         expected = (torch.arange(nbytes // 4, dtype=torch.float32) % 97) * world + world * (world - 1) / 2
         found.append(
             Timing(
                 nbytes=nbytes,
-                times_s=times_s,
+                times_s=list(times_s),
                 wall_s=wall_s,
                 cpu_s=cpu_s,
                 wrong=_wrong(buffer, expected, precision),
