@@ -113,6 +113,8 @@ PYTHON_ARROWS = {
     "dlcp.numpy": {"dlcp", "dlcp.transport", "numpy"},
     "dlcp.jax": {"dlcp", "dlcp.numpy", "dlcp.transport", "jax", "numpy"},
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
+    # Loaded by torchcomms; nothing imports it.
+    "dlcp.torch.torchcomms": {"dlcp", "dlcp.torch", "torch", "torchcomms"},
     "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp"},
     "dlcp.switch.software": {"dlcp", "dlcp._native", "dlcp.switch"},
