@@ -4,7 +4,7 @@ An installed dlcp is found by torchcomms itself (entry point of the group torchc
 does the same. Nothing else of dlcp imports it, or torchcomms.
 
 A communicator is a group of dlcp.torch.create over the store it is given, or over one that rank 0 serves and tells the
-others of at MASTER_ADDR and MASTER_PORT. Rank and size are the launcher's, as torchcomms' own backends read them.
+others of at MASTER_ADDR and MASTER_PORT. Rank and size are TORCHCOMM_RANK and TORCHCOMM_SIZE, or the launcher's.
 Tensors, reductions and errors are those of a group, and so are `hints` that begin with "dlcp."; others are for other
 backends.
 
@@ -52,7 +52,9 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        # None: not initialized, or finalized.
         self._group: ProcessGroup | None = None
+        self._rank, self._size = -1, -1
         self._name = ""
         self._precision: str | None = None
         self._is_async = False
@@ -65,7 +67,7 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
         """
         group_options, self._precision, self._is_async = read_hints(options.hints)
         self._name = name
-        rank, size = rank_and_size()
+        rank, size = self._rank, self._size = rank_and_size()
         given: Any = options.store
         bootstrap = given
         if given is None:
@@ -83,13 +85,16 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
 
     def finalize(self) -> None:
         """Closes the communicator. Blocks as ProcessGroup.shutdown does. May be called again."""
-        self._open().shutdown()
+        # torchcomms never lets go of a backend in Python: the group and its store go here.
+        group, self._group = self._group, None
+        if group is not None:
+            group.shutdown()
 
     def get_rank(self) -> int:
-        return self._open().rank()
+        return self._rank
 
     def get_size(self) -> int:
-        return self._open().size()
+        return self._size
 
     def get_backend_name(self) -> str:
         return BACKEND_NAME
@@ -109,9 +114,9 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
         count, group = next(self._splits), self._open()
         if not ranks:
             return None
-        others = set(ranks) - set(range(group.size()))
-        if others or len(set(ranks)) != len(ranks) or group.rank() not in ranks:
-            wanted = f"ranks from 0 to {group.size() - 1}, each once, and {group.rank()} among them; or none"
+        others = set(ranks) - set(range(self._size))
+        if others or len(set(ranks)) != len(ranks) or self._rank not in ranks:
+            wanted = f"ranks from 0 to {self._size - 1}, each once, and {self._rank} among them; or none"
             raise for_torch(ArgumentError(checks.refusal("ranks", list(ranks), wanted)))
         child = TorchCommDlcp()
         child._name = f"{name}_{min(ranks)}"
@@ -120,6 +125,7 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
             group_options, child._precision, child._is_async = read_hints(options.hints)
         inner = f"{self._name}/{count}/{child._name}"
         child._group = group.split_group(ranks, options.timeout, group_options, inner)
+        child._rank, child._size = ranks.index(self._rank), len(ranks)
         return child
 
     # --- operations -----------------------------------------------------------------------------------------
@@ -139,9 +145,8 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
         opts = self._opts(dist.AllreduceOptions(), async_op)
         opts.reduceOp = kind = reduce_op(op, "all_reduce")
         group = self._open()
-        if self._is_coded(tensor, kind):
-            coded = self._precision or ""
-            return precision.all_reduce(tensor, kind, group, opts.asyncOp, precision=coded)
+        if (codec := self._codec(tensor, kind)) is not None:
+            return precision.all_reduce(tensor, kind, group, opts.asyncOp, precision=codec)
         return _end(group.allreduce([tensor], opts), opts.asyncOp)
 
     def reduce(self, tensor: Tensor, root: int, op: Any, async_op: bool) -> CollectiveWork | None:
@@ -176,9 +181,8 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
         opts = self._opts(dist.ReduceScatterOptions(), async_op)
         opts.reduceOp = kind = reduce_op(op, "reduce_scatter")
         group = self._open()
-        if self._is_coded(output, kind):
-            coded = self._precision or ""
-            return precision.reduce_scatter(output, tensor, kind, group, opts.asyncOp, precision=coded)
+        if (codec := self._codec(output, kind)) is not None:
+            return precision.reduce_scatter(output, tensor, kind, group, opts.asyncOp, precision=codec)
         return _end(group.reduce_scatter_single(output, tensor, opts), opts.asyncOp)
 
     def all_to_all_single(self, output: Tensor, tensor: Tensor, async_op: bool) -> CollectiveWork | None:
@@ -211,19 +215,19 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self, output: Tensor, inputs: Sequence[Tensor], root: int, async_op: bool
     ) -> CollectiveWork | None:
         opts = self._opts(dist.ScatterOptions(), async_op, root)
-        given = [inputs] if root == self.get_rank() else []
+        given = [inputs] if root == self._rank else []
         return _end(self._open().scatter([output], given, opts), opts.asyncOp)
 
     def gather(
         self, outputs: Sequence[Tensor], tensor: Tensor, root: int, async_op: bool
     ) -> CollectiveWork | None:
         opts = self._opts(dist.GatherOptions(), async_op, root)
-        given = [outputs] if root == self.get_rank() else []
+        given = [outputs] if root == self._rank else []
         return _end(self._open().gather(given, [tensor], opts), opts.asyncOp)
 
     def _open(self) -> ProcessGroup:
         if self._group is None:
-            raise for_torch(ClosedError("the communicator is not initialized; torchcomms.new_comm does it"))
+            raise for_torch(ClosedError(f"the communicator {self._name!r} is finalized, or not initialized"))
         return self._group
 
     def _opts(self, opts: Any, async_op: bool, root: int | None = None) -> Any:
@@ -232,8 +236,8 @@ class TorchCommDlcp(torchcomms.TorchCommBackend):  # type: ignore[misc]
             opts.rootRank = root
         return opts
 
-    def _is_coded(self, tensor: Tensor, kind: Any) -> bool:
-        return self._precision is not None and tensor.dtype in CODED_DTYPES and kind in _CODED_REDUCTIONS
+    def _codec(self, tensor: Tensor, kind: Any) -> str | None:
+        return self._precision if tensor.dtype in CODED_DTYPES and kind in _CODED_REDUCTIONS else None
 
 
 def _end(work: CollectiveWork, async_op: bool) -> CollectiveWork | None:

@@ -154,6 +154,9 @@ def halves_and_again() -> None:
         assert torch.equal(tensor, rows(3).sum(0))
         comm.finalize()
         comm.finalize()
+        assert (comm.get_rank(), comm.get_size()) == (rank, 3)
+        with pytest.raises(errors.ClosedError, match="'main' is finalized"):
+            comm.barrier(False)
 
 
 @pytest.mark.parametrize("is_served", [True, False])
