@@ -2,57 +2,59 @@
 
     python examples/with_torchft.py
 
-BACKEND=gloo: the same over Gloo.
+Replica 1 is killed in mid-training, and its successor gets the state of replica 0. BACKEND=gloo: the same over Gloo.
 """
 
 import os
-from concurrent.futures import ProcessPoolExecutor
+import signal
 from multiprocessing import get_context
 
 import torch
-import torch.distributed as dist
-import torchft
+import torchft.coordination
 from torch import nn
-from torchft.coordination import LighthouseServer
 from torchft.process_group import ProcessGroupGloo, ProcessGroupWrapper
 
-import dlcp.torch
+from dlcp.torch import create
 
-REPLICAS, STEPS = 2, 30
+REPLICAS, STEPS, DEATH = 2, 30, 15
 
 
 class ProcessGroupDlcp(ProcessGroupWrapper):
-    def _create_pg(self, store: dist.Store, rank: int, size: int) -> dist.ProcessGroup:
-        return dlcp.torch.create(store, rank, size, self._timeout)
+    def _create_pg(self, store, rank, size):
+        return create(store, rank, size, self._timeout)
 
 
-def train(lighthouse: str, number: int) -> float:
+def train(lighthouse: str, life: int) -> None:
     # A replica may itself be several ranks, which share this store. Here it is one.
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     place = {"rank": 0, "world_size": 1, "store_addr": "localhost", "store_port": store.port}
-    place |= {"lighthouse_addr": lighthouse, "replica_id": str(number)}
+    place |= {"lighthouse_addr": lighthouse, "replica_id": str(number := min(life, 1))}
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 128), nn.Tanh(), nn.Linear(128, 1))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     group = (ProcessGroupGloo if os.environ.get("BACKEND") == "gloo" else ProcessGroupDlcp)()
     manager = torchft.Manager(group, None, None, REPLICAS, **place)
+    optimizer = torchft.Optimizer(manager, torch.optim.Adam(model.parameters(), lr=1e-3))
     # What a replica that comes late or comes back gets from another one.
     for name, part in (("model", model), ("optimizer", optimizer)):
         manager.register_state_dict_fn(name, part.load_state_dict, part.state_dict)
-    replica = torchft.DistributedDataParallel(manager, model)
-    optimizer = torchft.Optimizer(manager, optimizer)
     while (step := manager.current_step()) < STEPS:
         inputs = torch.randn(64, 32, generator=torch.Generator().manual_seed(REPLICAS * step + number))
         optimizer.zero_grad()  # asks the lighthouse who takes part
-        loss = nn.functional.mse_loss(replica(inputs), inputs[:, :1].sin())
+        loss = nn.functional.mse_loss(model(inputs), inputs[:, :1].sin())
         loss.backward()
+        for parameter in model.parameters():
+            manager.allreduce(parameter.grad).wait()
+            if life == 1 and step == DEATH:
+                os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()  # if all have the gradients
     manager.shutdown()
-    return loss.item()
+    print(f"loss {loss.item():.9g}\n" if number == 0 else "", end="", flush=True)
 
 
 if __name__ == "__main__":
-    lighthouse = LighthouseServer("[::]:0", REPLICAS)
-    with ProcessPoolExecutor(REPLICAS, get_context("spawn")) as pool:
-        losses = list(pool.map(train, [lighthouse.address()] * REPLICAS, range(REPLICAS)))
-    print(f"loss {losses[0]:.9g}")
+    lighthouse = torchft.coordination.LighthouseServer("[::]:0", REPLICAS, heartbeat_timeout_ms=1000)
+    new, address = get_context("spawn").Process, lighthouse.address()
+    first, killed, successor = (new(target=train, args=(address, life)) for life in range(3))
+    first.start(), killed.start()
+    killed.join()
+    successor.start()

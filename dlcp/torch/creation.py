@@ -29,11 +29,14 @@ def create(
     ranks that did not come, and ArgumentError.
 
     Use it as any group (`dist.all_reduce(tensor, group=group)`, DDP's `process_group`). torch does not list it: close
-    it with `shutdown()` or, without waiting for other ranks, `abort()`. torchft's wrapper:
+    it with `shutdown()` or, without waiting for other ranks, `abort()`. One that is dropped open is closed on another
+    thread, and operations of other ranks that wait for this one fail. torchft's wrapper:
 
         class ProcessGroupDlcp(torchft.process_group.ProcessGroupWrapper):
             def _create_pg(self, store, rank, world_size):
                 return dlcp.torch.create(store, rank, world_size, self._timeout)
     """
     timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    return ProcessGroup.of_store(store, rank, size, timeout_s, Options.of(pg_options), name)
+    group = ProcessGroup.of_store(store, rank, size, timeout_s, Options.of(pg_options), name)
+    group.close_when_dropped()
+    return group

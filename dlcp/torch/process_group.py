@@ -13,10 +13,12 @@ whole group: this one serves all device types, and answers what torch would ask 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
@@ -29,6 +31,7 @@ from dlcp.torch import checks, dynamo, futures, patches, profiling
 from dlcp.torch import work as work_module
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.barriers import monitored_barrier
+from dlcp.torch.dropped import when_dropped
 from dlcp.torch.failures import for_torch
 from dlcp.torch.gradient import scope
 from dlcp.torch.groups_within import groups_within
@@ -137,6 +140,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._splits = itertools.count()
         self._data_communicators = itertools.count()
         self._before_shutdown: list[Callable[[], None]] = []
+        self._dropped: weakref.finalize[..., object] | None = None
         self._traffic_class = options.traffic_class
         self._algorithms = options.algorithms
         # Ranks may give different shapes of one size. It is almost always a mistake.
@@ -192,8 +196,18 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- reductions -----------------------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Sequence[Tensor] | Tensor, opts: Any = None) -> CollectiveWork:
-        """Every rank's tensors become their reduction over all ranks."""
+    def allreduce(
+        self, tensors: Sequence[Tensor] | Tensor, opts: Any = None, timeout: timedelta | None = None
+    ) -> CollectiveWork:
+        """Every rank's tensors become their reduction over all ranks.
+
+        `opts`: torch's options, or the ReduceOp alone, which `timeout` may follow.
+        """
+        if isinstance(opts, dist.ReduceOp | dist.ReduceOp.RedOpType):
+            op, opts = opts, dist.AllreduceOptions()
+            opts.reduceOp = op
+            if timeout is not None:
+                opts.timeout = timeout
         if isinstance(tensors, Tensor):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
@@ -625,11 +639,16 @@ class ProcessGroup(dist.ProcessGroup):
         if self._closed:
             return
         self._closed = True
+        if self._dropped is not None:
+            self._dropped.detach()
         for callback in self._before_shutdown:
             callback()
-        self._self_messages.close()
-        for communicator in (*self._private.values(), self.communicator):
-            self._shared.release(communicator, timeout_s)
+        _close(self._shared, self._self_messages, self._private, self.communicator, timeout_s)
+
+    def close_when_dropped(self) -> None:
+        """Has the group closed, as by `shutdown` but on another thread and in a hurry, with its last reference."""
+        parts = self._shared, self._self_messages, self._private, self.communicator
+        self._dropped = when_dropped(self, functools.partial(_close, *parts, HURRIED_S))
 
     # --- what torch asks of a group -------------------------------------------------------------------------
 
@@ -831,6 +850,19 @@ def _complex_type(tensor: Tensor) -> str:
     ):
         tensor = tensor._base
     return type_text(tensor.dtype) if tensor.is_complex() else ""
+
+
+def _close(
+    shared: SharedJob,
+    messages: SelfMessages,
+    private: Mapping[str, Communicator],
+    communicator: Communicator,
+    timeout_s: float | None,
+) -> None:
+    """Gives back all that a group has. Apart from the group, which may be gone. `timeout_s`: as Job.close."""
+    messages.close()
+    for each in (*private.values(), communicator):
+        shared.release(each, timeout_s)
 
 
 def _op_of(opts: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -73,6 +75,11 @@ def created() -> None:
     assert tensor[0] == 0.0
     second.broadcast([tensor := torch.full((3,), float(rank))], dist.BroadcastOptions()).wait()
     assert tensor[0] == 1.0
+    # As torchft calls it.
+    first.allreduce(
+        [tensor := torch.full((3,), float(rank))], dist.ReduceOp.MAX, timedelta(seconds=45)
+    ).wait()
+    assert tensor[0] == 1.0
     model = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=first)
     model(torch.full((1, 2), float(rank))).sum().backward()
     assert torch.equal(model.module.weight.grad, torch.full((1, 2), 0.5))
@@ -89,6 +96,47 @@ def created() -> None:
 
 def test_group_created_from_a_store() -> None:
     ranks.run(created, backend=None)
+
+
+def dropped() -> None:
+    import dlcp.torch
+
+    rank = int(os.environ["RANK"])
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+    group = dlcp.torch.create(store, rank, 2, ranks.GROUP_TIMEOUT_S)
+    assert summed(group) == 2.0
+    if rank == 0:
+        with pytest.raises(errors.PeerFailedError, match="rank 1 .* has closed its endpoint"):
+            summed(group)
+        group.abort()
+    else:
+        endpoint = group.communicator.job.endpoint
+        del group
+        while not endpoint.closed:
+            time.sleep(0.01)
+
+
+def test_a_created_group_closes_with_its_last_reference() -> None:
+    ranks.run(dropped, backend=None)
+
+
+def created_again_and_again() -> None:
+    import dlcp.torch
+
+    rank = int(os.environ["RANK"])
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+    held = []
+    for number in range(21):
+        group = dlcp.torch.create(dist.PrefixStore(str(number), store), rank, 2, ranks.GROUP_TIMEOUT_S)
+        assert summed(group) == 2.0
+        group.abort()
+        gc.collect()
+        held.append([len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("fd", "task")])
+    assert held[-1] == held[0], held
+
+
+def test_aborted_groups_leave_no_file_and_no_thread() -> None:
+    ranks.run(created_again_and_again, backend=None)
 
 
 def mixed() -> None:
