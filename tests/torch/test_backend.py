@@ -82,6 +82,37 @@ def test_every_collective() -> None:
     ranks.run(every_collective, backend="cpu:dlcp,cuda:gloo")
 
 
+def every_other_call() -> None:
+    """What `every_collective` does not reach, by the methods of torch's group."""
+    group: Any = dist.group.WORLD
+    rank, mine = dist.get_rank(), torch.full((4,), dist.get_rank() + 1.0)
+    pair = [torch.empty(4), torch.empty(4)]
+    group.allreduce_coalesced([total := mine.clone(), other := mine.clone()]).wait()
+    group.allgather_coalesced([[each] for each in pair], [mine]).wait()
+    assert [float(each[0]) for each in (total, other, *pair)] == [3, 3, 1, 2]
+    group.all_gather_single(whole := torch.empty(8), mine).wait()
+    assert whole.tolist() == [1.0] * 4 + [2.0] * 4
+    group.all_gather_single_coalesced([whole := torch.empty(8)], [mine]).wait()
+    assert whole.tolist() == [1.0] * 4 + [2.0] * 4
+    group.reduce_scatter_single(half := torch.empty(4), whole, dist.ReduceScatterOptions()).wait()
+    assert half.tolist() == [2.0 * rank + 2] * 4
+    group.reduce_scatter_single_coalesced([half := torch.empty(4)], [whole]).wait()
+    assert half.tolist() == [2.0 * rank + 2] * 4
+    if rank:
+        group.send([mine], 0, 7).wait()
+    else:
+        group.recv_anysource([mine], 7).wait()
+    assert float(mine[0]) == 2
+    group.set_timeout(timedelta(seconds=20))
+    assert dlcp.torch.ProcessGroup.within(group).communicator.timeout_s == 20  # type: ignore[union-attr]
+    assert group._get_backend(CPU)._get_sequence_number_for_group() > 0
+    dist.barrier()
+
+
+def test_every_other_call() -> None:
+    ranks.run(every_other_call, backend="cpu:dlcp,cuda:gloo")
+
+
 def trains(hook: str | None) -> list[float]:
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
