@@ -68,6 +68,8 @@ Tensor = torch.Tensor
 # copying this much costs a few tens of microseconds.
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
+# What torch takes in place of options. A tuple: it is asked for with each call.
+_REDUCE_OPS = (dist.ReduceOp, dist.ReduceOp.RedOpType)
 
 
 class CollectiveCall(CollectiveKeywords, total=False):
@@ -203,7 +205,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         `opts`: torch's options, or the ReduceOp alone, which `timeout` may follow.
         """
-        if isinstance(opts, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        if isinstance(opts, _REDUCE_OPS):
             op, opts = opts, dist.AllreduceOptions()
             opts.reduceOp = op
             if timeout is not None:
