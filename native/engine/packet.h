@@ -37,6 +37,8 @@
 /* Lent for sending: all memory from this head to the next one of the same tx_get is free as well. So the engine may move
  * `head` forward, and lay packets end to end. A driver that reads them in one piece sets it. */
 #define DLCP_PACKET_ADJOINS 16u
+/* Sending: the peer may answer to where this packet comes from. Other packets may leave from where nobody reads. */
+#define DLCP_PACKET_ANSWERED 32u
 
 /* A private channel to one process of the same user on this host (shared memory): what is sent there reaches that
  * process alone, in order and unchanged, or is counted as lost locally. It needs no packet protection, no pacing and

@@ -484,7 +484,7 @@ void Sessions::write_hello(Time now, Peer& peer, const HelloOut& out, dlcp_packe
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
     packet.write_inline(slot, out.answers ? handshake.answer_address : peer.address,
                         type_of_service(shared_.config, wire::control_class, Ecn::not_capable));
-    slot.flags |= DLCP_PACKET_ALONE;
+    slot.flags |= DLCP_PACKET_ALONE | DLCP_PACKET_ANSWERED;
     if (keyed)
         PacketBuilder::seal(slot, *hello_key(shared_.config, shared_.config.rank, peer.rank, own), h.packet_number,
                             false);

@@ -16,7 +16,7 @@
 #include "io/poller.hpp"
 #include "io/udp_address.hpp"
 #include "io/udp_receive.hpp"
-#include "io/udp_socket.hpp"
+#include "io/udp_sockets.hpp"
 #include "io/udp_transmit.hpp"
 
 namespace dlcp::udp {
@@ -60,8 +60,8 @@ private:
     int configure(const dlcp_io_config& config, ErrorText error);
     int open_sockets(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
                      const Interface* wanted, SocketOptions& options, ErrorText error);
-    int bind_path_zero(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
-                       const Interface* wanted, SocketOptions& options, ErrorText error);
+    int bind_advertised(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
+                        const Interface* wanted, SocketOptions& options, ErrorText error);
     void warn_of_small_buffer(const char* what, const char* sysctl, std::uint32_t granted_bytes,
                               std::uint32_t asked_bytes);
     void warn_of_offloads(bool asked_gso, bool has_gso, bool asked_gro, bool has_gro);
@@ -72,8 +72,8 @@ private:
     bool loopback_ = false;             // only this host can reach it
     std::string warnings_;
     dlcp_io_counters counters_ = {};
-    std::vector<Socket> sockets_;  // one per path
     Poller poller_;
+    Sockets sockets_{poller_};
     std::unique_ptr<Transmitter> transmitter_;
     std::unique_ptr<Receiver> receiver_;
 };
@@ -120,19 +120,19 @@ const Interface* narrowest_interface(const std::vector<Interface>& interfaces, c
 
 }  // namespace
 
-int Driver::bind_path_zero(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
-                           const Interface* wanted, SocketOptions& options, ErrorText error) {
+int Driver::bind_advertised(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
+                            const Interface* wanted, SocketOptions& options, ErrorText error) {
     std::vector<dlcp_address> candidates;
     if (const int result = choose_addresses(config, wanted, candidates, error); result < 0) return result;
     int result = -EADDRNOTAVAIL;
     for (dlcp_address candidate : candidates) {
         set_port(candidate, config.port);
-        result = sockets_[0].open(candidate, options, error);
+        result = sockets_.open_advertised(candidate, options, error);
         // Before Linux 5.7 binding to a device takes a privilege. Binding to an address of the interface does
         // nearly the same: packets to other addresses are not received, but may leave through other interfaces.
         if (result == -EPERM && !options.device.empty() && find_owner(interfaces, candidate) == wanted) {
             options.device.clear();
-            result = sockets_[0].open(candidate, options, error);
+            result = sockets_.open_advertised(candidate, options, error);
             if (result == 0) {
                 warnings_ += "not allowed to bind to interface " + wanted->name + ", bound to its address " +
                              format_host(candidate) +
@@ -165,23 +165,13 @@ void Driver::warn_of_offloads(bool asked_gso, bool has_gso, bool asked_gro, bool
         warnings_ += "this kernel has no UDP_GRO (Linux 5.0): receiving costs several times more CPU per packet\n";
 }
 
-// One socket per path, all of them watched.
 int Driver::open_sockets(const dlcp_io_config& config, const std::vector<Interface>& interfaces,
                          const Interface* wanted, SocketOptions& options, ErrorText error) {
-    sockets_.resize(config.paths);
-    if (const int result = bind_path_zero(config, interfaces, wanted, options, error); result < 0) return result;
-    local_ = sockets_[0].local_address();
+    if (const int result = bind_advertised(config, interfaces, wanted, options, error); result < 0) return result;
+    local_ = sockets_.advertised().local_address();
     family_ = family_of(local_);
-    dlcp_address free_port = local_;
-    set_port(free_port, 0);
-    for (std::size_t path = 1; path < sockets_.size(); ++path)
-        if (const int result = sockets_[path].open(free_port, options, error); result < 0) return result;
     if (const int result = poller_.open(error); result < 0) return result;
-    for (std::size_t path = 0; path < sockets_.size(); ++path) {
-        const int result = poller_.add(sockets_[path].descriptor(), static_cast<unsigned>(path), error);
-        if (result < 0) return result;
-    }
-    return 0;
+    return sockets_.open_paths(config.paths, options, error);
 }
 
 int Driver::configure(const dlcp_io_config& config, ErrorText error) {
@@ -216,14 +206,14 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
                  config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
                                                 : datagram_bytes_max);
 
-    const Socket& main_socket = sockets_[0];
+    const Socket& main_socket = sockets_.advertised();
     warn_of_small_buffer("receive", "net.core.rmem_max", main_socket.granted_receive_bytes(), buffer_bytes);
     warn_of_small_buffer("send", "net.core.wmem_max", main_socket.granted_send_bytes(), buffer_bytes);
     const bool use_gso = asked_gso && main_socket.supports_gso();
     warn_of_offloads(asked_gso, use_gso, asked_gro, main_socket.has_gro());
 
     transmitter_ = std::make_unique<Transmitter>(sockets_, family_, use_gso, counters_);
-    receiver_ = std::make_unique<Receiver>(sockets_, family_, main_socket.has_gro(), poller_, counters_);
+    receiver_ = std::make_unique<Receiver>(sockets_, family_, main_socket.has_gro(), counters_);
     return 0;
 }
 
@@ -231,7 +221,7 @@ dlcp_io_capabilities Driver::capabilities() const {
     dlcp_io_capabilities out = {};
     out.max_datagram_bytes = datagram_bytes_;
     out.max_burst_packets = Transmitter::burst_packets_max;
-    out.receive_buffer_bytes = payload_capacity_bytes(sockets_[0].granted_receive_bytes());
+    out.receive_buffer_bytes = payload_capacity_bytes(sockets_.advertised().granted_receive_bytes());
     out.wants_runs = transmitter_->uses_gso();
     out.reports_ecn = 1;
     out.pollable = 1;
@@ -241,7 +231,7 @@ dlcp_io_capabilities Driver::capabilities() const {
 
 dlcp_io_counters Driver::counters() const {
     dlcp_io_counters out = counters_;
-    for (const Socket& socket : sockets_) out.rx_dropped_datagrams += socket.dropped_datagrams();
+    out.rx_dropped_datagrams += sockets_.dropped_datagrams();
     return out;
 }
 

@@ -27,10 +27,8 @@ constexpr std::uint8_t ecn_ce = 3;  // congestion experienced, RFC 3168 section 
 
 }  // namespace
 
-Receiver::Receiver(std::span<const Socket> sockets, int family, bool use_gro, Poller& poller,
-                   dlcp_io_counters& counters)
+Receiver::Receiver(Sockets& sockets, int family, bool use_gro, dlcp_io_counters& counters)
     : sockets_(sockets),
-      poller_(poller),
       counters_(counters),
       address_bytes_(family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)),
       buffer_bytes_(use_gro ? gro_buffer_bytes : DLCP_HEAD_CAPACITY),
@@ -54,7 +52,7 @@ int Receiver::receive(dlcp_packet* packets, int count) {
         if (readable_ == 0) {
             if (!ask) break;
             ask = false;
-            readable_ = sockets_.size() == 1 ? 1 : poller_.poll();
+            readable_ = sockets_.readable();
             if (readable_ == 0) break;
         }
         const int socket = std::countr_zero(readable_);

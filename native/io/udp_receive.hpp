@@ -17,17 +17,15 @@
 #include "engine/packet.h"
 #include "io/clock.hpp"
 #include "io/io_table.h"
-#include "io/poller.hpp"
 #include "io/udp_memory.hpp"
-#include "io/udp_socket.hpp"
+#include "io/udp_sockets.hpp"
 
 namespace dlcp::udp {
 
 class Receiver {
 public:
-    // `sockets` (watched by `poller` under their index), `poller` and `counters` must outlive this.
-    Receiver(std::span<const Socket> sockets, int family, bool use_gro, Poller& poller,
-             dlcp_io_counters& counters);
+    // `sockets` and `counters` must outlive this.
+    Receiver(Sockets& sockets, int family, bool use_gro, dlcp_io_counters& counters);
 
     // The `rx` and `rx_done` of io_table.h.
     int receive(dlcp_packet* packets, int count);
@@ -66,8 +64,7 @@ private:
     int unpack(dlcp_packet* packets, int count);
     void release(std::uint32_t buffer) { free_[free_count_++] = static_cast<std::uint8_t>(buffer); }
 
-    std::span<const Socket> sockets_;
-    Poller& poller_;
+    Sockets& sockets_;
     dlcp_io_counters& counters_;
     std::uint32_t address_bytes_;
     std::uint32_t buffer_bytes_;

@@ -118,6 +118,10 @@ int Socket::open(const dlcp_address& address, const SocketOptions& options, Erro
     return 0;
 }
 
+void Socket::ask_receive_buffer(std::uint32_t bytes) const {
+    set_buffer(descriptor(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
+}
+
 dlcp_address Socket::local_address() const {
     sockaddr_storage storage = {};
     socklen_t length = sizeof storage;

@@ -38,6 +38,8 @@ public:
     bool has_gro() const;
     // Packets and super-packets dropped because the receive buffer was full, since the socket was made.
     std::uint64_t dropped_datagrams() const;
+    // Of the kernel, which gives no more than it is set to; what is in the buffer stays.
+    void ask_receive_buffer(std::uint32_t bytes) const;
     // Takes a pending error off the socket, so that it does not fail the next unrelated call.
     int take_error() const;
 

@@ -51,7 +51,7 @@ std::size_t put_control(std::uint8_t* at, int level, int type, Value value) {
 
 }  // namespace
 
-Transmitter::Transmitter(std::span<const Socket> sockets, int family, bool use_gso, dlcp_io_counters& counters)
+Transmitter::Transmitter(Sockets& sockets, int family, bool use_gso, dlcp_io_counters& counters)
     : sockets_(sockets), family_(family), use_gso_(use_gso), counters_(counters) {}
 
 int Transmitter::get(dlcp_packet* packets, int count) {
@@ -105,10 +105,9 @@ bool Transmitter::extends(const Message& message, const dlcp_packet& packet, std
 }
 
 void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
-    const std::uint32_t path =
-        packet.path < sockets_.size() ? packet.path : packet.path % static_cast<std::uint32_t>(sockets_.size());
-    if (path != path_ || packets_used_ == burst_packets_max) flush();
-    path_ = path;
+    const std::uint32_t socket = sockets_.index_of(packet.path, (packet.flags & DLCP_PACKET_ANSWERED) != 0);
+    if (socket != socket_ || packets_used_ == burst_packets_max) flush();
+    socket_ = socket;
 
     if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes))
         start_message(packet, bytes);
@@ -180,7 +179,7 @@ void Transmitter::flush() {
 }
 
 std::uint32_t Transmitter::send(mmsghdr* headers, std::uint32_t count, const Message* messages) {
-    const Socket& socket = sockets_[path_];
+    const Socket& socket = sockets_[socket_];
     std::uint32_t sent_packets = 0;
     std::uint32_t done = 0;
     bool retried = false;  // this message has failed once before

@@ -23,7 +23,7 @@
 #include "engine/packet.h"
 #include "io/io_table.h"
 #include "io/udp_memory.hpp"
-#include "io/udp_socket.hpp"
+#include "io/udp_sockets.hpp"
 
 namespace dlcp::udp {
 
@@ -31,8 +31,8 @@ class Transmitter {
 public:
     static constexpr int burst_packets_max = 256;
 
-    // `sockets`: one per path; they and `counters` must outlive this.
-    Transmitter(std::span<const Socket> sockets, int family, bool use_gso, dlcp_io_counters& counters);
+    // `sockets` and `counters` must outlive this.
+    Transmitter(Sockets& sockets, int family, bool use_gso, dlcp_io_counters& counters);
 
     // The `tx_get` and `tx_put` of io_table.h.
     int get(dlcp_packet* packets, int count);
@@ -81,7 +81,7 @@ private:
     bool wait_for_room(int descriptor);
     void drop(std::uint64_t packets) { counters_.tx_dropped_packets += packets; }
 
-    std::span<const Socket> sockets_;
+    Sockets& sockets_;
     int family_;
     bool use_gso_;
     dlcp_io_counters& counters_;
@@ -91,7 +91,7 @@ private:
     std::uint32_t next_slot_ = 0;  // of the ring of slots
 
     // The batch under construction: consecutive messages for one socket.
-    std::uint32_t path_ = 0;
+    std::uint32_t socket_ = 0;
     std::uint32_t messages_used_ = 0;
     std::uint32_t packets_used_ = 0;
     std::uint32_t iovecs_used_ = 0;

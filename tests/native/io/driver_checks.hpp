@@ -74,8 +74,9 @@ inline void check_arrived(const std::vector<Outgoing>& outgoing, const std::vect
 
 // `b`, which `a` reaches as `to`, answers to where packets came from, out of the buffers they came in.
 inline void check_echo(const OpenDriver& a, const OpenDriver& b, const dlcp_address& to,
-                       const std::vector<Outgoing>& outgoing) {
+                       std::vector<Outgoing> outgoing) {
     const dlcp_io_table& table = b.table();
+    for (Outgoing& packet : outgoing) packet.flags = DLCP_PACKET_ANSWERED;
     a.send(to, outgoing);
     dlcp_packet received[64];
     const int count = table.rx(b, received, 64);

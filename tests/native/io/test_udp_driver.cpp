@@ -161,7 +161,7 @@ TEST_CASE("udp: IPv6 carries runs, and its addresses compare equal") {
     CHECK(sender.send(receiver.address(), outgoing) == 40);
     check_arrived(outgoing, receiver.receive());
 
-    sender.send(receiver.address(), {{.path = 0}});
+    sender.send(receiver.address(), {{.path = 0, .flags = DLCP_PACKET_ANSWERED}});
     dlcp_packet packet;
     REQUIRE(udp.rx(receiver, &packet, 1) == 1);
     const dlcp_address expected = sender.address();
@@ -170,7 +170,7 @@ TEST_CASE("udp: IPv6 carries runs, and its addresses compare equal") {
     udp.rx_done(receiver, &packet, 1);
 }
 
-TEST_CASE("udp: a path is a source port, path 0 the advertised one") {
+TEST_CASE("udp: a path is a source port, and what peers answer on path 0 comes from the advertised one") {
     const Io sender(nullptr, 8);
     const Io receiver;
     std::vector<Outgoing> outgoing;
@@ -185,15 +185,23 @@ TEST_CASE("udp: a path is a source port, path 0 the advertised one") {
         CHECK(source == text_of(incoming[i / 4 * 4].source));
     }
     CHECK(sources.size() == 8);
-    CHECK(text_of(incoming[0].source) == text_of(sender.address()));
+    CHECK(!sources.contains(text_of(sender.address())));
     CHECK(sender.counters().tx_calls == 8);
+
+    for (std::uint16_t path = 0; path < 9; ++path)
+        sender.send(receiver.address(), {{.path = path, .flags = DLCP_PACKET_ANSWERED}});
+    const std::vector<Incoming> answered = receiver.receive();
+    REQUIRE(answered.size() == 9);
+    for (std::size_t path : {0, 8}) CHECK(text_of(answered[path].source) == text_of(sender.address()));
+    for (std::size_t path = 1; path < 8; ++path)
+        CHECK(text_of(answered[path].source) == text_of(incoming[path * 4].source));
 }
 
-TEST_CASE("udp: packets to any path's port are received, one system call per readable socket") {
+TEST_CASE("udp: packets to any port that peers may answer to are received, one system call per readable one") {
     const Io many(nullptr, 64);
     const Io other;
     std::vector<Outgoing> hello;
-    for (std::uint16_t path = 0; path < 64; ++path) hello.push_back({.path = path});
+    for (std::uint16_t path = 0; path < 64; ++path) hello.push_back({.path = path, .flags = DLCP_PACKET_ANSWERED});
     many.send(other.address(), hello);
     dlcp_packet packets[64];
     const int count = udp.rx(other, packets, 64);
@@ -209,10 +217,23 @@ TEST_CASE("udp: packets to any path's port are received, one system call per rea
     CHECK(many.counters().rx_calls == 64);  // nothing readable, nothing read
 }
 
+TEST_CASE("udp: what is sent to a port that peers do not answer to is not received") {
+    const Io many(nullptr, 2);
+    const Io other;
+    many.send(other.address(), {{.path = 0}, {.path = 1}});
+    const std::vector<Incoming> incoming = other.receive();
+    REQUIRE(incoming.size() == 2);
+    for (const Incoming& packet : incoming) other.send(packet.source, {{.head = "nobody reads it"}});
+    other.send(many.address(), {{.head = "read"}});
+    const std::vector<Incoming> answers = many.receive();
+    REQUIRE(answers.size() == 1);
+    CHECK(answers[0].datagram == "read");
+}
+
 TEST_CASE("udp: a busy socket does not keep the others waiting") {
     const Io many(nullptr, 2);
     const Io other;
-    many.send(other.address(), {{.path = 1}});
+    many.send(other.address(), {{.path = 1, .flags = DLCP_PACKET_ANSWERED}});
     dlcp_packet packet;
     REQUIRE(udp.rx(other, &packet, 1) == 1);
     const dlcp_address second_port = *packet.address;
@@ -324,6 +345,7 @@ TEST_CASE("udp: where super-packets are refused, their packets go one by one, an
         CHECK(sender.capabilities().wants_runs == 1);
         std::vector<Outgoing> outgoing = make_run(1, 30, 1200, 0, 2);
         append(outgoing, make_run(2, 30, 900, 0, 0));
+        for (Outgoing& packet : outgoing) packet.flags = DLCP_PACKET_ANSWERED;  // from the socket that refuses
         CHECK(sender.send(receiver.address(), outgoing) == 60);
         CHECK(sender.capabilities().wants_runs == 0);
         check_arrived(outgoing, receiver.receive());

@@ -95,6 +95,7 @@ int OpenDriver::send(const dlcp_address& to, std::span<const Outgoing> outgoing)
         packets[i].body_bytes = static_cast<std::uint32_t>(from.body.size());
         packets[i].path = from.path;
         packets[i].tos = from.tos;
+        packets[i].flags |= from.flags;
         packets[i].address = &to;
     }
     return table_->tx_put(*this, packets.data(), count);

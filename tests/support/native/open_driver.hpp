@@ -25,6 +25,7 @@ struct Outgoing {
     std::string tail = {};
     std::uint16_t path = 0;
     std::uint8_t tos = 0;
+    std::uint8_t flags = 0;  // DLCP_PACKET_…, besides what the driver lends
 
     std::string datagram() const { return head + body + tail; }
 };

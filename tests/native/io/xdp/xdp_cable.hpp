@@ -199,10 +199,11 @@ inline std::vector<Incoming> receive(Station& from, Station& to, std::size_t cou
     return out;
 }
 
-// Full packets but the last, which is of odd length where half of a full one is even.
+// Full packets but the last, which is of odd length where half of a full one is even. Peers may answer to their source.
 inline std::vector<Outgoing> make_run(unsigned count, std::size_t datagram_bytes, std::uint8_t tos) {
     std::vector<Outgoing> out = dlcp::test::make_run(0, count, datagram_bytes - 80, 0, tos);
     out.back().body.resize(datagram_bytes / 2 + 1 - 80);
+    for (Outgoing& packet : out) packet.flags = DLCP_PACKET_ANSWERED;
     return out;
 }
 
