@@ -9,10 +9,10 @@ int Sockets::open_advertised(const dlcp_address& address, const SocketOptions& o
 
 int Sockets::open_paths(std::uint32_t paths, const SocketOptions& options, ErrorText error) {
     buffer_bytes_ = options.buffer_bytes;
-    sockets_.resize(paths + 1);
+    sockets_.resize(paths);
     dlcp_address free_port = sockets_[0].local_address();
     set_port(free_port, 0);
-    for (std::uint32_t index = 1; index <= paths; ++index) {
+    for (std::uint32_t index = 1; index < paths; ++index) {
         if (const int result = sockets_[index].open(free_port, options, error); result < 0) return result;
         // Nobody reads it, so nothing that comes is to be kept.
         sockets_[index].ask_receive_buffer(1);
@@ -32,14 +32,13 @@ bool Sockets::watch(std::uint32_t index) {
 }
 
 std::uint32_t Sockets::index_of(std::uint32_t path, bool answered) {
-    if (path >= paths()) path %= paths();
-    if (!answered) return path == 0 ? paths() : path;
-    return path != 0 && watch(path) ? path : 0;
+    if (path >= sockets_.size()) path %= static_cast<std::uint32_t>(sockets_.size());
+    return !answered || watch(path) ? path : 0;
 }
 
 std::uint64_t Sockets::dropped_datagrams() const {
     std::uint64_t dropped = 0;
-    for (std::uint32_t index = 0; index < paths(); ++index)
+    for (std::uint32_t index = 0; index < sockets_.size(); ++index)
         if ((watched_ >> index & 1) != 0) dropped += sockets_[index].dropped_datagrams();
     return dropped;
 }

@@ -1,9 +1,9 @@
 // The sockets of one driver, and which of them are read.
 //
-// Peers send to the advertised port, whose socket is watched. Packets leave from a socket for each path, so that routers
-// which hash ports spread them. These are not watched: a socket in an epoll costs a lock for each packet that leaves the
-// host, a twentieth of what the packet costs altogether. Only what a peer answers to its source address (a hello) leaves
-// from a watched one: on path 0 the advertised one, on another its path's, which is watched from then on.
+// Peers send to the advertised port, whose socket is watched, and path 0 leaves from it: it gets through where a firewall
+// lets in answers alone. Each other path has a socket of its own, so that routers which hash ports spread them. These are
+// not watched: a socket in an epoll costs a lock for each packet that leaves the host, a twentieth of what the packet costs
+// altogether. One from which a packet leaves that peers answer (a hello) is watched from then on.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +36,10 @@ public:
     std::uint64_t dropped_datagrams() const;
 
 private:
-    std::uint32_t paths() const { return static_cast<std::uint32_t>(sockets_.size()) - 1; }
     bool watch(std::uint32_t index);
 
     Poller& poller_;
-    // 0: the advertised one; 1 to paths - 1: of these paths; the last: of path 0.
-    std::vector<Socket> sockets_ = std::vector<Socket>(1);
+    std::vector<Socket> sockets_ = std::vector<Socket>(1);  // by path
     std::uint64_t watched_ = 0;
     std::uint32_t buffer_bytes_ = 0;
 };
