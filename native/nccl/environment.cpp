@@ -45,6 +45,12 @@ std::optional<SettingValue> boolean_of(const std::string& word) {
     return std::nullopt;
 }
 
+std::optional<SettingValue> choice_of(const std::string& word, std::string_view words) {
+    for (std::size_t index = 0; !choice_at(words, index).empty(); ++index)
+        if (choice_at(words, index) == word) return word;
+    return std::nullopt;
+}
+
 std::optional<SettingValue> codes_of(std::string_view text) {
     ClassCodes codes{};
     for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -66,7 +72,7 @@ std::optional<SettingValue> value_of(const Setting& setting, const std::string& 
         case SettingKind::integer: return number_within<std::int64_t>(text, setting.accepted);
         case SettingKind::number: return number_within<double>(text, setting.accepted);
         case SettingKind::class_codes: return codes_of(text);
-        case SettingKind::choice: return word;
+        case SettingKind::choice: return choice_of(word, setting.accepted.words);
         default: return text;
     }
 }

@@ -167,7 +167,7 @@ def test_a_peer_that_is_killed_ends_what_is_under_way(net: nccl.Net) -> None:
             "DLCP_SEGMENTATION_OFFLOAD=perhaps",
             r"DLCP_SEGMENTATION_OFFLOAD is perhaps; accepted: true or false",
         ),
-        ("DLCP_CONGESTION=hope", r"congestion is hope; accepted: "),
+        ("DLCP_CONGESTION=hope", r"DLCP_CONGESTION is hope; accepted: "),
         ("DLCP_DSCP=1,2,3", r"DLCP_DSCP is 1,2,3; accepted: 8 integers from 0 to 63"),
     ],
 )
