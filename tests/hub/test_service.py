@@ -260,6 +260,8 @@ def test_a_step_under_way_keeps_the_state_that_a_load_replaces() -> None:
 
         world.each(groups, lambda group: load(group, 0))
         core_group = next(iter(next(iter(hub._jobs.values())).groups.values()))[1].cores[0]
+        # A rank's load may be over before the core's is, whose operation would be taken for the step.
+        wait_until(lambda: core_group._under_way == 0, "the first load is not over")
         begun = step(groups[0])
         wait_until(lambda: core_group._under_way == 1, "the step has not begun")
         state = weakref.ref(core_group._weights[0].states[0])
