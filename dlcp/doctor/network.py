@@ -16,6 +16,7 @@ from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import AddressError, InterfaceError
 from dlcp.transport import Settings
 from dlcp.transport.interfaces import Chosen, Interface, choose_bind_host, list_interfaces
+from dlcp.transport.schedule.estimate import Network
 
 INTERFACE, ROUTE, MTU, OFFLOADS, NAME = map(Topic, ("interface", "route", "mtu", "offloads", "name"))
 # The smallest UDP payload that dlcp's packets need (wire format), behind 28 bytes of IPv4 and UDP headers.
@@ -37,7 +38,7 @@ def look_at_network(settings: Settings, toward: str | None, why_toward: str) -> 
     yield finding
     used = next((one for one in interfaces if chosen is not None and one.name == chosen.interface), None)
     if used is not None and not used.loopback:
-        yield from look_at_interface(used, read_card(used.name))
+        yield from look_at_interface(used, read_card(used.name), settings.line_rate_bps)
     others = [one for one in interfaces if one != used and not one.loopback]
     if others:
         yield INTERFACE.ok(f"also there: {', '.join(map(_describe, others))}")
@@ -108,9 +109,14 @@ def _see_route(goal: str | None) -> str:
 
 
 @listed
-def look_at_interface(used: Interface, card: Card) -> Iterator[Finding]:
-    """Findings about the interface that dlcp uses."""
-    speed = f", {card.speed_bps / 1e9:g} Gbit/s" if card.speed_bps else ""
+def look_at_interface(used: Interface, card: Card, set_bps: int = 0) -> Iterator[Finding]:
+    """Findings about the interface that dlcp uses. `set_bps`: the setting line_rate_bps."""
+    if set_bps:
+        speed = f", {set_bps / 1e9:g} Gbit/s as set"
+    elif card.speed_bps:
+        speed = f", {card.speed_bps / 1e9:g} Gbit/s by its driver's word"
+    else:
+        speed = f", of unknown rate: {Network(()).link_bps / 1e9:g} Gbit/s is assumed (line_rate_bps sets it)"
     driver = f", driver {card.driver}" if card.driver else ""
     yield INTERFACE.ok(f"{used.name} is up with {used.state}{speed}{driver}")
     if card.speed_bps is not None and card.speed_bps < 10**9:

@@ -43,6 +43,7 @@ from dlcp.transport.meeting import STALE_S, Meeting
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_versions
 from dlcp.transport.round_trip import asked_ranks, expect, give_up, round_trip_s
+from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
@@ -224,7 +225,11 @@ class Job(JobRanks, Closeable):
             self.rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
         )
         self.card = RankCard.of_this_process(
-            self.rank, self.endpoint.address, interface, hub=self.settings.hub
+            self.rank,
+            self.endpoint.address,
+            interface,
+            hub=self.settings.hub,
+            line_rate_bps=self.settings.line_rate_bps,
         )
         path, own_folder = dump_path(self.rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
@@ -288,7 +293,10 @@ class Job(JobRanks, Closeable):
         key = "not authenticated" if settings.job_key() is None else "authenticated"
         on = f", interface {self.card.interface}" if self.card.interface else ""
         if self.card.line_rate_bps:
-            on += f" of {self.card.line_rate_bps / 1e9:g} Gbit/s by its driver's word"
+            why = "as set" if settings.line_rate_bps else "by its driver's word"
+            on += f" of {self.card.line_rate_bps / 1e9:g} Gbit/s {why}"
+        elif on and not self.card.is_loopback:
+            on += f" of unknown rate ({Network(()).link_bps / 1e9:g} Gbit/s assumed; line_rate_bps sets it)"
         shared = "shared" if settings.driver.startswith("local") else "no shared"
         served = f"; metrics at {self.metrics_server.url}" if self.metrics_server is not None else ""
         return (

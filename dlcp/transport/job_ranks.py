@@ -111,7 +111,7 @@ class JobRanks:
         return tuple(numbers.setdefault(self.card_of(rank, timeout_s).where, len(numbers)) for rank in ranks)
 
     def network_of(self, ranks: Sequence[int], timeout_s: float | None = None) -> Network | None:
-        """What is between these ranks, the same on all of them: all links count as the slowest that a card names.
+        """What is between these ranks, the same on all of them: all links count as the slowest that a card has.
 
         A hop is half the round trip that rank 0 measured, and what its receiver takes to act on a message.
 

@@ -48,7 +48,7 @@ class RankCard:
     processors: int = 0
     """How many this process may use; 0 if that is not known."""
     line_rate_bps: int = 0
-    """Of the interface, as its driver says; 0: it does not."""
+    """Of the interface, as set or as its driver says; 0: neither."""
     role: str = ""
     """Words for a member that is no rank of the job, such as a hub's core; "" of a rank."""
 
@@ -61,9 +61,10 @@ class RankCard:
         refusal: str = "",
         *,
         hub: str | None = None,
+        line_rate_bps: int = 0,
         role: str = "",
     ) -> Self:
-        """This process's card."""
+        """This process's card. `line_rate_bps`: as set; 0: the driver is asked."""
         return cls(
             rank=rank,
             address=address,
@@ -76,7 +77,7 @@ class RankCard:
             refusal=refusal,
             hub=hub or "",
             processors=len(os.sched_getaffinity(0)),
-            line_rate_bps=_line_rate_bps(interface or ""),
+            line_rate_bps=line_rate_bps or _line_rate_bps(interface or ""),
             role=role,
         )
 

@@ -258,6 +258,15 @@ def test_card_has_the_line_rate_that_the_driver_says(
     assert RankCard.of_this_process(0, "10.0.0.1:1", "eth9").line_rate_bps == rate_bps
 
 
+def test_card_has_the_line_rate_that_was_set(start: Start) -> None:
+    """An interface whose link is slower than its own rate, or that says none: algorithms count what was set."""
+    first, second = start(2, line_rate_bps=2_000_000_000)
+    assert first.card.line_rate_bps == second.card.line_rate_bps == 2_000_000_000
+    network = first.network_of(range(2))
+    assert network is not None
+    assert network.link_bps == 2e9
+
+
 def test_a_network_is_as_fast_as_its_slowest_link(start: Start) -> None:
     (job,) = start(1)
     for rates, link_bps in (((0, 25e9, 1e9), 1e9), ((0, 0, 0), 10e9), ((0, 100e9, 0), 100e9)):
@@ -803,6 +812,11 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
     assert line.endswith(f"packets are authenticated; metrics at {first.metrics_server.url}")
     first.card = replace(first.card, line_rate_bps=25_000_000_000)
     assert ", interface lo of 25 Gbit/s by its driver's word; driver udp" in first._describe_start()
+    first.settings = first.settings.replace(line_rate_bps=25_000_000_000)
+    assert ", interface lo of 25 Gbit/s as set; driver udp" in first._describe_start()
+    first.card = replace(first.card, line_rate_bps=0, address="10.0.0.1:4000")
+    unknown = ", interface lo of unknown rate (10 Gbit/s assumed; line_rate_bps sets it); driver udp"
+    assert unknown in first._describe_start()
 
 
 def test_record_in_the_store_is_readable_text(start: Start) -> None:

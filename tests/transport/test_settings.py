@@ -128,6 +128,10 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_METRICS_PORT": "auto"}, "'auto'; accepted: an integer from 0 to 65 535, or off"),
         ({"DLCP_FLIGHT_RECORDER_ENTRIES": "-1"}, "DLCP_FLIGHT_RECORDER_ENTRIES is -1; accepted"),
         ({"DLCP_PORT": "7000", "DLCP_PORT_RANGE": "7000-7009"}, "port is 7000 and port_range is 7000-7009"),
+        (
+            {"DLCP_LINE_RATE_BPS": "25"},
+            "line_rate_bps is 25, which is bits a second; accepted: 0, or at least",
+        ),
         ({"DLCP_KEY": "00" * 32}, "use DLCP_KEY_FILE"),
         ({"DLCP_CONFIG": "/nowhere/dlcp.toml"}, "DLCP_CONFIG names /nowhere/dlcp.toml: No such file"),
     ],
