@@ -8,7 +8,8 @@ forced one, and Gloo's over the default's.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
 from bench.collectives.world import GLOO, Backend, Place, Ranks
@@ -23,21 +24,32 @@ SUMMARY = "4 KB to 64 MB with no option, beside every algorithm by force, and Gl
 NEEDS_LAB = True
 NEEDS_PROGRAMS = False
 
-WORLD = 4
-RATE_BPS = 1_000_000_000
 SIZES = (4 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB, 64 * MIB)
 SIZES_QUICK = SIZES[:-1]
 SLOWER_AT_MOST = 1.05
 _HOPELESS = 4
 
-# Per place its lab, None: loopback; and whether ranks of a host share memory.
-PLACES: dict[str, tuple[dict[str, Any] | None, bool]] = {
-    "loopback without shared memory": (None, False),
-    "shared memory": (None, True),
-    "1 Gbit/s, 2 hosts of 2": ({"hosts": 2, "rate_bps": RATE_BPS}, True),
-    "1 Gbit/s, 4 hosts": ({"hosts": 4, "rate_bps": RATE_BPS}, True),
-    "merging links, 2 hosts of 2": ({"hosts": 2, "merge": True}, True),
-    "merging links, 4 hosts": ({"hosts": 4, "merge": True}, True),
+
+class Tried(NamedTuple):
+    """A place on this machine."""
+
+    lab: dict[str, Any] | None
+    """None: loopback."""
+    shares_memory: bool = True
+    """Ranks of a host do."""
+    ranks: int = 4
+    nbytes_max: int = 64 * MIB
+
+
+PLACES = {
+    "loopback without shared memory": Tried(None, shares_memory=False),
+    "shared memory": Tried(None),
+    "100 Mbit/s, 4 hosts": Tried({"hosts": 4, "rate_bps": 10**8}, nbytes_max=4 * MIB),
+    "1 Gbit/s, 2 hosts of 2": Tried({"hosts": 2, "rate_bps": 10**9}),
+    "1 Gbit/s, 2 hosts of 4": Tried({"hosts": 2, "rate_bps": 10**9}, ranks=8),
+    "1 Gbit/s, 4 hosts": Tried({"hosts": 4, "rate_bps": 10**9}),
+    "merging links, 2 hosts of 2": Tried({"hosts": 2, "merge": True}),
+    "merging links, 4 hosts": Tried({"hosts": 4, "merge": True}),
 }
 
 # Simulated: machines, ranks on each, bit/s of a rank and of a machine's link; racks are told to nobody.
@@ -58,15 +70,15 @@ NETWORKS: dict[str, tuple[Network, int]] = {
     "8 hosts of 8, 100 Gb/s": (Network(64, 200e9, 8, 100e9), 8),
     "4 racks of 16 hosts, 100 Gb/s, 4:1": (Network(64, 100e9, 16, 400e9), 0),
 }
-SIMULATED_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
+SIMULATED_SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 64 * MIB)
 
 
-def _default(shared_memory: bool) -> Backend:
-    return Backend("dlcp", "dlcp", {} if shared_memory else {"DLCP_SHM": "0"})
+def _default(shares_memory: bool) -> Backend:
+    return Backend("dlcp", "dlcp", {} if shares_memory else {"DLCP_SHM": "0"})
 
 
-def _forced(by_hosts: bool, shared_memory: bool) -> tuple[Backend, ...]:
-    default = _default(shared_memory).environment
+def _forced(by_hosts: bool, shares_memory: bool) -> tuple[Backend, ...]:
+    default = _default(shares_memory).environment
     return tuple(
         Backend(name, "dlcp", {**default, "DLCP_ALGORITHM": f"all_reduce={name}"})
         for name in algorithms("all_reduce")
@@ -76,26 +88,40 @@ def _forced(by_hosts: bool, shared_memory: bool) -> tuple[Backend, ...]:
 
 def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 0.4) if quick else (5, 1.0)
-    sizes = SIZES_QUICK if quick else SIZES
-    report = Report("defaults", {"repeats": repeats, "seconds each": seconds, "ranks": WORLD})
+    report = Report("defaults", {"repeats": repeats, "seconds each": seconds})
     found = Comparison()
     with Ranks() as ranks:
-        for words, (settings, shared_memory) in PLACES.items():
-            with contextlib.ExitStack() as stack:
-                lab = None if settings is None else stack.enter_context(Lab(**settings))
-                place = Place.loopback(WORLD) if lab is None else Place.of_lab(lab, WORLD)
-                if lab is not None and settings is not None and "rate_bps" in settings:
-                    report.fills[words] = tcp_fill.measure(lab)
-                default = _default(shared_memory)
-                forced = _forced(lab is not None and lab.hosts < WORLD, shared_memory)
-                backends = (GLOO, default, *forced)
-                alternate(found, ranks, {words: place}, backends, sizes, repeats=repeats, seconds=seconds)
-                _judge(report, found, words, default, forced, sizes)
+        for words in PLACES:
+            _try(report, found, ranks, words, SIZES_QUICK if quick else SIZES, repeats, seconds)
     for words, (network, group_size) in NETWORKS.items():
         if not quick or network.workers <= 16:
             _simulate(report, words, network, group_size, SIMULATED_SIZES[: 5 if quick else None])
     report.notes += found.notes()
     return report
+
+
+def _try(
+    report: Report,
+    found: Comparison,
+    ranks: Ranks,
+    words: str,
+    sizes: Sequence[int],
+    repeats: int,
+    seconds: float,
+) -> None:
+    """Rows of a place."""
+    tried = PLACES[words]
+    sizes = [nbytes for nbytes in sizes if nbytes <= tried.nbytes_max]
+    with contextlib.ExitStack() as stack:
+        lab = None if tried.lab is None else stack.enter_context(Lab(**tried.lab))
+        place = Place.loopback(tried.ranks) if lab is None else Place.of_lab(lab, tried.ranks)
+        if lab is not None and tried.lab is not None and "rate_bps" in tried.lab:
+            report.fills[words] = tcp_fill.measure(lab)
+        default = _default(tried.shares_memory)
+        forced = _forced(lab is not None and lab.hosts < tried.ranks, tried.shares_memory)
+        backends = (GLOO, default, *forced)
+        alternate(found, ranks, {words: place}, backends, sizes, repeats=repeats, seconds=seconds)
+        _judge(report, found, words, default, forced, sizes)
 
 
 def _simulate(report: Report, words: str, network: Network, group_size: int, sizes: tuple[int, ...]) -> None:
@@ -123,7 +149,7 @@ def _judge(
     words: str,
     default: Backend,
     forced: tuple[Backend, ...],
-    sizes: tuple[int, ...],
+    sizes: Sequence[int],
 ) -> None:
     names = [backend.label for backend in forced]
     table = report.table(f"{words}: ms, median", ["", "Gloo", "dlcp", *names, "dlcp / best"])

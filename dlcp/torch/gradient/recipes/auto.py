@@ -2,10 +2,11 @@
 
 In its first steps the state tries both: exact, and "low_bit" with codec int8, between hosts alone where hosts have
 several ranks each. Times of steps are taken from one to the next, with all that a training does in them, so what is not
-waited for saves nothing. Few bits are taken where they save 5 % of the step on the slowest rank. The ranks of a group
-gather what they measured (agreement.py) and decide alike; the log says what was found, `GradientState.recipe` what was
-taken. Then nothing is measured any more: a choice holds for the run, and a saved state carries it, by the group's
-ranks. A state that has none begins the trial anew.
+waited for saves nothing. Few bits are taken where they save 5 % of the step on the slowest rank, in both rounds of the
+trial: where they save nothing, chance in one of them decides nothing. The ranks of a group gather what they measured
+(agreement.py) and decide alike; the log says what was found, `GradientState.recipe` what was taken. Then nothing is
+measured any more: a choice holds for the run, and a saved state carries it, by the group's ranks. A state that has
+none begins the trial anew.
 
 8 bits with what they leave sent a step later end where dense training does, but for chance. 4 bits do not everywhere,
 so they are for those who ask for "low_bit" (docs/gradients.md). What 8 bits left of the last trial is
@@ -48,7 +49,7 @@ SAVING = 0.05
 _ROUND = 6
 """Steps of one kind in a row; the first is not counted, as buffers, plans and peers may be new to it."""
 TRIAL = (*[EXACT] * _ROUND, *[LOW_BIT] * _ROUND) * 2
-"""Step by step, what the first ones do: each kind twice, since a machine's speed may drift."""
+"""Step by step, what the first ones do: two rounds of each kind, since a machine's speed may drift."""
 DECIDED = len(TRIAL) + 1
 """The step that first has a choice: what is gathered in one step is known in the next."""
 
@@ -76,7 +77,7 @@ class AutoPipeline:
         # Of this process, not of the training: all ranks make a state, or load one, at the same step.
         self._step = -1
         self._began_s = 0.0
-        self._steps_s: dict[str, list[float]] = {EXACT: [], LOW_BIT: []}
+        self._steps_s: list[list[float]] = [[] for _ in range(len(TRIAL) // _ROUND)]
         self._seen: set[Members] = set()
         self._agreements = Agreements[str]("recipe", self._measured, _quicker)
 
@@ -93,7 +94,7 @@ class AutoPipeline:
     def begin_step(self, loss_scale: float) -> None:
         now_s = self._clock_s()
         if 0 <= self._step < len(TRIAL) and self._step % _ROUND:
-            self._steps_s[TRIAL[self._step]].append(now_s - self._began_s)
+            self._steps_s[self._step // _ROUND].append(now_s - self._began_s)
         self._step += 1
         self._began_s = now_s
         if self._step >= DECIDED and self.chosen == EXACT and self._wrote:
@@ -125,8 +126,8 @@ class AutoPipeline:
         return self._low.end_step(applied=applied, gradient_norm=gradient_norm)
 
     def _measured(self, _: Communicator) -> list[float]:
-        """Seconds of a step of each kind on this rank."""
-        return [statistics.median(taken) for taken in self._steps_s.values()]
+        """Seconds of a step on this rank: exact, in few bits, and again."""
+        return [statistics.median(taken) for taken in self._steps_s]
 
     def reset(self, names: Iterable[str] | None) -> None:
         self._low.reset(names)
@@ -153,7 +154,9 @@ class AutoPipeline:
 
 
 def _quicker(_: str | None, figures: Figures) -> str:
-    exact_s, low_s = map(max, zip(*figures, strict=True))
+    slowest_s = list(map(max, zip(*figures, strict=True)))
+    rounds = zip(slowest_s[::2], slowest_s[1::2], strict=True)
+    exact_s, low_s = max(rounds, key=lambda taken_s: taken_s[1] / taken_s[0])
     chosen = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
     logger.info(
         "gradients: on the slowest of %d ranks a step takes %.3g ms exact, %.3g ms in %s: %s",

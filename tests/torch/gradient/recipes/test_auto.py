@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 import dlcp.torch
-from dlcp.torch.gradient.recipes.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL
+from dlcp.torch.gradient.recipes.auto import DECIDED, EXACT, LOW_BIT, SAVING, TRIAL, _quicker
 from tests.torch import ranks
 from tests.torch.gradient.recipes.test_low_bit import whole_numbers
 from tests.torch.gradient.test_exchange import same_on_all_ranks, total
@@ -78,6 +78,19 @@ def test_few_bits_are_taken_where_they_save_time_on_the_slowest_rank_and_all_ran
         times[2] = times[2][0], low_s
         expected = LOW_BIT if low_s < at_bar * exact_s else EXACT
         assert ranks.run(chosen, 3, times=times) == [(expected, expected == EXACT)] * 3, times
+
+
+def test_few_bits_have_to_save_time_in_both_rounds_and_the_log_says_what_was_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of two ranks, a round's time is the slower one's."""
+    quick = (1.0, 0.5, 1.0, 0.6)
+    with caplog.at_level("INFO", "dlcp"):
+        assert _quicker(None, [quick, quick]) == LOW_BIT
+    (line,) = caplog.messages
+    assert line == "gradients: on the slowest of 2 ranks a step takes 1e+03 ms exact, 600 ms in int8: low_bit"
+    for odd in ((1.0, 0.5, 1.0, 0.96), (1.0, 0.99, 1.0, 0.5)):
+        assert _quicker(None, [quick, odd]) == EXACT
 
 
 def of_two_groups() -> list[str]:
