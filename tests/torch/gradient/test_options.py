@@ -95,6 +95,15 @@ def test_a_state_refuses_what_it_cannot_use(wrong: dict[str, Any]) -> None:
         GradientState(**wrong)
 
 
+def test_a_recipe_that_options_choose_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "dlcp"):
+        GradientState(small_numel=0)
+        assert not caplog.messages
+        assert GradientState(loss_budget=0.1, seed=3).recipe == "dlcp"
+    (line,) = caplog.messages
+    assert line == "gradients: recipe dlcp, since loss_budget, seed is given, which auto does not read"
+
+
 def test_only_a_state_marks_gradients() -> None:
     with pytest.raises(TypeError, match="state is a NoneType"), gradients(None):  # type: ignore[arg-type]
         pass

@@ -146,6 +146,8 @@ class AutoPipeline:
         low = self._few_bits()
         low.load_state_dict(state)
         self._low, self._wrote, self._chosen = low, True, chosen
+        if chosen:
+            logger.info("gradients: as a saved state has chosen: %s", ", ".join(sorted(set(chosen.values()))))
         self._begin_trial()
 
     def names_in(self, state: Mapping[str, Any]) -> Iterable[str]:

@@ -17,6 +17,7 @@ half of it. By hosts: by_hosts.py.) A recipe is a class with the methods of Pipe
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,6 +38,8 @@ from dlcp.torch.gradient.recipes.mstopk import MSTopKPipeline
 from dlcp.torch.gradient.recipes.redsync import RedSyncPipeline, reshard_redsync
 from dlcp.torch.gradient.residual.saved import Reshard
 from dlcp.torch.gradient.sparse.pipeline import reshard_sparse
+
+logger = logging.getLogger("dlcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,12 @@ def checked(options: GradientOptions) -> GradientOptions:
     }
     name = options.recipe
     if name is None:
-        name = "auto" if given.keys() <= RECIPES["auto"].options else "dlcp"
+        name = "auto"
+        if strange := sorted(given.keys() - RECIPES["auto"].options):
+            name = "dlcp"
+            logger.info(
+                "gradients: recipe dlcp, since %s is given, which auto does not read", ", ".join(strange)
+            )
     checks.choice("recipe", name, RECIPES)
     recipe = RECIPES[name]
     for option, value in given.items():
