@@ -181,9 +181,10 @@ def test_wheel_holds_a_driver_where_its_library_was_found(plugin: str, unpacked:
 
 @builds_wheel
 def test_modules_need_no_library_of_a_driver(unpacked: Path) -> None:
+    """Of other libraries those alone that OpenSSL's archive may need, as Debian 14's does."""
     for pattern in ("dlcp/_native.*.so", "dlcp_sim/_core.*.so"):
         (module,) = unpacked.glob(pattern)
-        assert needed_libraries(module) == set()
+        assert needed_libraries(module) <= {"libz.so.1", "libzstd.so.1"}
 
 
 @builds_wheel

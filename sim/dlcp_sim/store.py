@@ -82,19 +82,23 @@ class Store:
             raise ArgumentError(f"{path}: there is no folder {self.path.parent}")
         try:
             self._connection = sqlite3.connect(self.path, timeout=30)
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if version == 0 and tables == 0:
-                with self._connection:
-                    self._connection.executescript(
-                        f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;"
-                    )
-            elif version != SCHEMA:
-                self._connection.close()
-                raise ArgumentError(f"{path}: not a store of a sweep, or of another version of dlcp")
         except sqlite3.Error as error:
             raise ArgumentError(f"{path}: {error}") from None
+        try:
+            self._prepare()
+        except (sqlite3.Error, ArgumentError) as error:
+            self.close()
+            raise ArgumentError(f"{path}: {error}") from None
+
+    def _prepare(self) -> None:
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and tables == 0:
+            with self._connection:
+                self._connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+        elif version != SCHEMA:
+            raise ArgumentError("not a store of a sweep, or of another version of dlcp")
 
     def close(self) -> None:
         """Closes the file."""

@@ -157,7 +157,8 @@ def test_nothing_else_in_torch_keeps_a_work() -> None:
             arguments = re.sub(r"\(self: [^,)]*", "(", words.partition("->")[0])
             if re.search(r"(c10d::|_distributed_c10d\.)Work\b", arguments):
                 takers.add(place + name)
-    assert takers == KEEPERS
+    # Of a torch with CUDA; it looks at the work of NCCL that it is given.
+    assert takers - {"ProcessGroupNCCL._verify_work_timeout"} == KEEPERS
 
 
 def test_work_from_cpp_is_whole_without_its_python_half(group: Any) -> None:

@@ -16,12 +16,15 @@ struct Option {
     bool takes_value;
 };
 
-// DPDK Programmer's Guide, "EAL parameters" (22.11 to 24.11). An option that is not here is left to DPDK.
+// DPDK Programmer's Guide, "EAL parameters" (22.11 to 25.11). An option that is not here is refused: from 25.11 on DPDK
+// ends the process over one that it does not know.
 constexpr std::array options{
     Option{"allow", 'a', true},
     Option{"base-virtaddr", 0, true},
     Option{"block", 'b', true},
+    Option{"coremask", 'c', true},
     Option{"create-uio-dev", 0, false},
+    Option{"driver-path", 'd', true},
     Option{"file-prefix", 0, true},
     Option{"force-max-simd-bitwidth", 0, true},
     Option{"help", 'h', false},
@@ -38,6 +41,9 @@ constexpr std::array options{
     Option{"main-lcore", 0, true},
     Option{"match-allocations", 0, false},
     Option{"mbuf-pool-ops-name", 0, true},
+    Option{"memory-channels", 'n', true},
+    Option{"memory-ranks", 'r', true},
+    Option{"memory-size", 'm', true},
     Option{"no-hpet", 0, false},
     Option{"no-huge", 0, false},
     Option{"no-pci", 0, false},
@@ -46,6 +52,9 @@ constexpr std::array options{
     Option{"numa-limit", 0, true},
     Option{"numa-mem", 0, true},
     Option{"proc-type", 0, true},
+    Option{"remap-lcore-ids", 'R', false},
+    Option{"service-corelist", 'S', true},
+    Option{"service-coremask", 's', true},
     Option{"single-file-segments", 0, false},
     Option{"socket-limit", 0, true},
     Option{"socket-mem", 0, true},
@@ -56,39 +65,22 @@ constexpr std::array options{
     Option{"trace-dir", 0, true},
     Option{"trace-mode", 0, true},
     Option{"vdev", 0, true},
+    Option{"version", 'v', false},
     Option{"vfio-intr", 0, true},
     Option{"vfio-vf-token", 0, true},
     Option{"vmware-tsc-map", 0, false},
-    Option{"", 'c', true},
-    Option{"", 'd', true},
     Option{"", 'l', true},
-    Option{"", 'm', true},
-    Option{"", 'n', true},
-    Option{"", 'r', true},
-    Option{"", 's', true},
-    Option{"", 'S', true},
-    Option{"", 'v', false},
 };
 
 // The option that a word beginning with a dash names; nullptr: none that we know.
 const Option* find_option(std::string_view word) {
-    if (word.starts_with("--")) {
-        const std::string_view name = word.substr(2, word.find('=') - 2);
-        const Option* beginning = nullptr;
-        for (const Option& option : options) {
-            if (option.name.empty() || !option.name.starts_with(name)) continue;
-            if (option.name.size() == name.size()) return &option;
-            if (beginning == nullptr) beginning = &option;
-        }
-        return beginning;
-    }
+    const bool is_long = word.starts_with("--");
+    const std::string_view name = is_long ? word.substr(2, word.find('=') - 2) : std::string_view{};
     for (const Option& option : options) {
-        if (option.letter != 0 && option.letter == word[1]) return &option;
+        if (is_long ? !name.empty() && option.name == name : option.letter == word[1]) return &option;
     }
     return nullptr;
 }
-
-bool is_known(const Option& option) { return option.letter != 0 || !option.name.empty(); }
 
 bool is_option(std::string_view word) { return word.size() > 1 && word[0] == '-'; }
 
@@ -98,7 +90,7 @@ bool value_follows(const Option& option, std::string_view word) {
     return word.starts_with("--") ? word.find('=') == std::string_view::npos : word.size() == 2;
 }
 
-// Calls `visit(option or nullptr, word, value)` for each argument.
+// Calls `visit(option or nullptr, word, value)` for each argument. nullptr: of no option, or of one that is not known.
 template <typename Visit>
 int for_each_argument(const Arguments& arguments, Visit visit) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -109,12 +101,7 @@ int for_each_argument(const Arguments& arguments, Visit visit) {
         }
         const Option* option = find_option(word);
         std::string_view value;
-        if (option == nullptr) {
-            // Newer than our list, perhaps: what follows without a dash is its value.
-            static constexpr Option unknown{"", 0, true};
-            option = &unknown;
-            if (i + 1 < arguments.size() && !is_option(arguments[i + 1])) value = arguments[++i];
-        } else if (value_follows(*option, word)) {
+        if (option != nullptr && value_follows(*option, word)) {
             if (i + 1 < arguments.size()) value = arguments[++i];
         } else if (const std::size_t equals = word.find('=');
                    equals != std::string::npos && word.starts_with("--")) {
@@ -204,7 +191,11 @@ int check_arguments(const Arguments& arguments, ErrorText error) {
     return for_each_argument(arguments, [&](const Option* option, std::string_view word, std::string_view value) {
         const std::string text(word);
         if (option == nullptr) {
-            return error.fail(EDOM, "EAL arguments: '%s' belongs to no option", text.c_str());
+            return error.fail(
+                EDOM,
+                is_option(word) ? "EAL arguments: unrecognized option '%s'; see \"EAL parameters\" in DPDK's guide"
+                                : "EAL arguments: '%s' belongs to no option",
+                text.c_str());
         }
         if (option->name == "help" || (option->name == "log-level" && value == "help")) {
             return error.fail(
@@ -214,7 +205,7 @@ int check_arguments(const Arguments& arguments, ErrorText error) {
                 text.c_str());
         }
         const bool value_is_joined = option->letter != 0 && !word.starts_with("--") && word.size() > 2;
-        if (is_known(*option) && option->takes_value && value.empty() && !value_is_joined) {
+        if (option->takes_value && value.empty() && !value_is_joined) {
             return error.fail(EDOM, "EAL arguments: %s needs a value", text.c_str());
         }
         const bool is_number = value.find_first_not_of("0123456789") == std::string_view::npos;

@@ -18,11 +18,10 @@ int split_arguments(const std::string& text, Arguments& out, ErrorText error);
 // The reverse, for people: quoted where that is needed.
 std::string join_arguments(const Arguments& arguments);
 
-// Whether an option is given: by its long name without dashes (or a beginning of it, as getopt_long has it), or by its
-// letter.
+// Whether an option is given: by its long name without dashes, or by its letter.
 bool has_option(const Arguments& arguments, const std::string& long_name, char letter = 0);
 
-// Refuses what DPDK would answer with exit() (help) and words that belong to no option.
+// Refuses what DPDK would answer with exit(), as help and options that are not known, and words that belong to no option.
 int check_arguments(const Arguments& arguments, ErrorText error);
 
 // What is added where the arguments leave it open. `cpus`: those that the caller may run on.

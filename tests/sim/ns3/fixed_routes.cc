@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <type_traits>
 #include <vector>
 
 #include "ns3/config.h"
@@ -59,14 +60,24 @@ std::vector<Flow> flows;
 std::uint64_t hops = 0, arrivals = 0;
 bool quiet = false;
 
+// How ns-3 hands callbacks to a routing protocol: by value in 3.37, by reference in 3.48.
+using Protocol = ns3::Ipv4RoutingProtocol;
+template <class Callback>
+using Handed = std::conditional_t<
+    std::is_same_v<decltype(&Protocol::RouteInput),
+                   bool (Protocol::*)(ns3::Ptr<const ns3::Packet>, const ns3::Ipv4Header&,
+                                      ns3::Ptr<const ns3::NetDevice>, Protocol::UnicastForwardCallback,
+                                      Protocol::MulticastForwardCallback, Protocol::LocalDeliverCallback,
+                                      Protocol::ErrorCallback)>,
+    Callback, const Callback&>;
+
 // Sends a flow's packets out of the interface that was given for this node, with one look at a table.
-class FixedRoutes : public ns3::Ipv4RoutingProtocol {
+class FixedRoutes : public Protocol {
 public:
     static ns3::TypeId GetTypeId() {
-        static ns3::TypeId id = ns3::TypeId("dlcp::FixedRoutes").SetParent<ns3::Ipv4RoutingProtocol>();
+        static ns3::TypeId id = ns3::TypeId("dlcp::FixedRoutes").SetParent<Protocol>();
         return id;
     }
-    ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }
 
     std::vector<std::uint32_t> interface_of_flow;  // empty: a host, which has one
     ns3::Ptr<ns3::Ipv4> ipv4;
@@ -85,8 +96,9 @@ public:
         return route(1, header);
     }
     bool RouteInput(ns3::Ptr<const ns3::Packet> packet, const ns3::Ipv4Header& header,
-                    ns3::Ptr<const ns3::NetDevice>, UnicastForwardCallback forward, MulticastForwardCallback,
-                    LocalDeliverCallback deliver, ErrorCallback) override {
+                    ns3::Ptr<const ns3::NetDevice>, Handed<UnicastForwardCallback> forward,
+                    Handed<MulticastForwardCallback>, Handed<LocalDeliverCallback> deliver,
+                    Handed<ErrorCallback>) override {
         if (interface_of_flow.empty()) {
             deliver(packet, header, 1);
             return true;

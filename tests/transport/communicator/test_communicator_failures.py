@@ -417,8 +417,9 @@ def test_closing_the_job_wakes_waiters(pair: World, monkeypatch: pytest.MonkeyPa
 
 
 def run(script: str, *arguments: str, sends: signal.Signals | None = None) -> tuple[int, str, str]:
+    # From Python 3.12 on who forks a process with threads is warned.
     child = subprocess.Popen(
-        [sys.executable, "-P", "-c", textwrap.dedent(script), *arguments],
+        [sys.executable, "-P", "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

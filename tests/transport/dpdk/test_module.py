@@ -29,7 +29,13 @@ def _driver() -> None:
 def child(code: str) -> Any:
     """What the code prints last, as JSON, in a process of its own: DPDK starts once per process."""
     code = f"import json\nfrom dlcp.transport import dpdk\n{textwrap.dedent(code)}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    # From Python 3.12 on who forks a process with threads is warned.
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout.splitlines()[-1])
@@ -149,22 +155,10 @@ def test_arguments_that_make_no_sense_are_named(arguments: str, words: str) -> N
 
 
 @needs_dpdk
-def test_unknown_argument_says_so() -> None:
-    found = child("""
-        from dlcp.errors import DlcpError
-        try:
-            dpdk.start("--no-huge -m 64 --no-such-argument")
-        except DlcpError as error:
-            print(json.dumps(str(error)))
-    """)
-    assert "no-such-argument" in found
-
-
-@needs_dpdk
 def test_what_dlcp_refuses_leaves_the_process_free_to_start() -> None:
     found = child(f"""
         said = []
-        for arguments in ("-m 64 'open", "-m 64 stray", "--help", chr(0xdcff)):
+        for arguments in ("-m 64 'open", "-m 64 stray", "--help", "--no-huge --no-such-option", chr(0xdcff)):
             try:
                 dpdk.start(arguments)
             except ValueError as error:
@@ -172,14 +166,14 @@ def test_what_dlcp_refuses_leaves_the_process_free_to_start() -> None:
         dpdk.start({NULL!r})
         print(json.dumps([said, dpdk.started()]))
     """)
-    assert found == [["SettingsError", "SettingsError", "SettingsError", "ArgumentError"], True]
+    assert found == [["SettingsError"] * 4 + ["ArgumentError"], True]
 
 
 @needs_dpdk
 def test_what_dpdk_refuses_is_final() -> None:
     found = child(f"""
         said = []
-        for arguments in ("--no-huge -m 64 --no-pci --no-such-argument", {NULL!r}):
+        for arguments in ("--no-huge -m 64 --no-pci -l 4000", {NULL!r}):
             try:
                 dpdk.start(arguments)
             except dpdk.DlcpError as error:

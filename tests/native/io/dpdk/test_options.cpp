@@ -217,7 +217,9 @@ TEST_CASE("eal arguments: what is added") {
 
 TEST_CASE("eal arguments: what would end the process or belongs to nothing is refused") {
     CHECK(check("--no-huge -m 64 -l0 --vdev=net_null0 --vdev net_null1 -a 3b:00.0 -vn4") == "");
-    CHECK(check("--option-of-a-newer-dpdk its-value") == "");
+    CHECK(check("--coremask 3 -c3 --memory-size=64 -S 2 --remap-lcore-ids=4") == "");
+    for (const char* unknown : {"--no-such-option", "--no-hug", "--=1", "--no-such=1", "-q"})
+        CHECK(contains(check(std::string("--no-huge ") + unknown), std::string("unrecognized option '") + unknown));
     CHECK(contains(check("-h"), "-h would end the process"));
     CHECK(contains(check("--help"), "--help"));
     CHECK(contains(check("--log-level help"), "--log-level"));
