@@ -50,7 +50,9 @@ void CollectiveExecutor::combine_coded(const GroupOperation& operation, std::uin
     addresses_.clear();
     for (const Schedule::Operand& operand : plan.operands)
         addresses_.push_back(memory_of(operation, operand.chunk).data + offset);
-    CodedSum sum{.operands = addresses_, .divisor = operation.average_over, .residual = coded.residual};
+    // A sum that goes on to another rank that adds is not the mean yet.
+    const std::uint32_t divisor = plan.final ? operation.average_over : 1;
+    CodedSum sum{.operands = addresses_, .divisor = divisor, .residual = coded.residual};
     if (coded.residual.before != nullptr) {
         sum.residual.before += first;
         sum.residual.after += first;

@@ -35,9 +35,9 @@ struct LossRules {
 };
 
 // The memory of a collective holds coded groups (codec.hpp) in place of elements; a chunk is a whole number of groups.
-// The rank that adds decodes, adds in the schedule's order, divides by average_over, and codes the sum again, with what
-// `residual` holds of its part; or it leaves the sum decoded in `values`. Its part is all that its schedule combines, in
-// the order of the schedule. Sum only, and only schedules that add with `combine`.
+// The rank that adds decodes, adds in the schedule's order, divides by average_over if the sum is final, and codes it
+// again, with what `residual` holds of its part; or it leaves the sum decoded in `values`. Its part is all that its
+// schedule combines, in the order of the schedule. Sum only, and only schedules that add with `combine`.
 struct CodedRules {
     Codec codec = Codec::int4;
     Residual residual;        // of this rank's part; in use until the operation is over

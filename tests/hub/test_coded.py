@@ -1,10 +1,14 @@
 """Coded sums over a hub: the bits that ranks make among themselves, and what codes leave is in the next sum.
 
+Over racks a sum is coded twice, so there bits are others, the same on all ranks.
+
 Contributions are whole numbers times a power of two, so every sum is exact and mass is an equality.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,24 @@ from tests.transport.communicator.test_communicator_coded import Bytes, Floats, 
 
 GROUPS = 5 * KEY_GROUPS + 3
 """Keys of two sizes."""
+ONE_RACK, RACKS = (0, 0, 0), (0, 1, 0, 0, 1)
+"""By rank the number of its rack."""
+
+
+@contextlib.contextmanager
+def in_racks(places: Sequence[int], **settings: Any) -> Iterator[tuple[list[HubService], World]]:
+    """Ranks in these racks, each with a hub of two cores."""
+    of_ranks = {name: value for name, value in settings.items() if name in LOSSY}
+    with contextlib.ExitStack() as opened:
+        hubs = [opened.enter_context(service(cores=2, **settings)) for _ in range(max(places) + 1)]
+        world = World(
+            len(places),
+            key=KEY,
+            hub_bytes_min=1,
+            per_rank=lambda rank: {"hub": hubs[places[rank]].address},
+            **of_ranks,
+        )
+        yield hubs, opened.enter_context(world)
 
 
 def contribution(rank: int, step: int, groups: int = GROUPS) -> Floats:
@@ -50,9 +72,10 @@ def core_groups(hub: HubService) -> list[CoreGroup]:
     return served.cores
 
 
-def kept_at(hub: HubService, kept: KeptAtHub) -> float:
-    """The sum of all that the hub keeps, exactly: of whole numbers."""
-    found = [each._residuals[kept.number].arrays[kept.before - 1] for each in core_groups(hub)]
+def kept_at(hubs: Sequence[HubService], kept: KeptAtHub) -> float:
+    """The sum of all that the hubs keep, exactly: of whole numbers."""
+    cores = [core for hub in hubs for core in core_groups(hub)]
+    found = [each._residuals[kept.number].arrays[kept.before - 1] for each in cores]
     return float(sum(array.astype(np.float64).sum() for array in found))
 
 
@@ -76,10 +99,38 @@ def test_bits_are_those_that_ranks_make_among_themselves(codec: str, op: Reducti
         assert found == direct.each(direct.open(), work)
 
 
-def test_what_codes_leave_is_in_the_next_sum_whatever_the_loss_the_codec_and_skipped_steps() -> None:
+@pytest.mark.parametrize("op", [Reduction.SUM, Reduction.AVG], ids=["sum", "mean"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_over_racks_each_sum_is_that_of_the_racks_sums(codec: str, op: Reduction) -> None:
+    """Whichever rack is a key's home, its workers come first there, and then the other rack's sum, coded."""
+    with in_racks(RACKS) as (hubs, world):
+
+        def work(group: Communicator) -> Bytes:
+            assert group.takes_coded(GROUPS)
+            return summed(group, coded(contribution(group.rank, 0), codec), codec, op)
+
+        found = world.each(world.open(), work)
+        assert [buffers_at(hub) for hub in hubs] == [{CODECS[codec].codec}] * 2
+    assert len({each.tobytes() for each in found}) == 1
+    given = [decoded(coded(contribution(rank, 0), codec), codec) for rank in range(len(RACKS))]
+    of_racks = [sum(each for each, rack in zip(given, RACKS, strict=True) if rack == home) for home in (0, 1)]
+    divisor = np.float32(len(RACKS) if op is Reduction.AVG else 1)
+    expected = [
+        coded((of_racks[home] + decoded(coded(of_racks[1 - home], codec), codec)) / divisor, codec)
+        for home in (0, 1)
+    ]
+    unit = CODECS[codec].group_bytes
+    at_home = [(found[0] == each).reshape(-1, unit).all(axis=1) for each in expected]
+    assert (at_home[0] | at_home[1]).all()
+    assert min(each.sum() for each in at_home) > GROUPS // 4
+
+
+@pytest.mark.parametrize("places", [ONE_RACK, RACKS], ids=["one rack", "two racks"])
+def test_what_codes_leave_is_in_the_next_sum_whatever_the_loss_the_codec_and_skipped_steps(
+    places: Sequence[int],
+) -> None:
     """After each step: all that ranks gave = all that was applied + what the hub keeps. Packets get lost."""
-    size = 3
-    with service(cores=2, **LOSSY) as hub, ranks_of(hub, size, **LOSSY) as world:
+    with in_racks(places, **LOSSY) as (hubs, world):
         groups = world.open()
         kept = [KeptAtHub() for _ in groups]
         given = applied = 0.0
@@ -98,26 +149,35 @@ def test_what_codes_leave_is_in_the_next_sum_whatever_the_loss_the_codec_and_ski
             if is_applied:
                 given += sum(float(values.astype(np.float64).sum()) for values, _ in ends)
                 applied += float(decoded(ends[0][1], codec).astype(np.float64).sum())
-            assert given == applied + kept_at(hub, kept[0])
-            lefts.append(kept_at(hub, kept[0]))
+            assert given == applied + kept_at(hubs, kept[0])
+            lefts.append(kept_at(hubs, kept[0]))
         assert len(set(lefts)) == len(lefts) - 1  # what was skipped left nothing
         assert lefts[2] == lefts[3]
 
 
-def test_over_many_steps_all_is_applied_but_half_a_code_and_without_memory_it_is_not() -> None:
-    """Gradients of two ranks differ, so that the code of their mean leaves something. int2: codes of -1, 0 and 1."""
+@pytest.mark.parametrize(
+    ("places", "left_max"), [((0, 0), 1.0), ((0, 1, 1, 0, 0, 0), 3.0)], ids=["one rack", "two racks"]
+)
+def test_over_many_steps_all_is_applied_but_half_a_code_and_without_memory_it_is_not(
+    places: Sequence[int], left_max: float
+) -> None:
+    """Gradients of two ranks differ, so that the code of their mean leaves something. int2: codes of -1, 0 and 1.
+
+    A mean is at most 1, and with what is kept at most 2: half a code is at most 1. Over racks the code of a rack's sum
+    leaves as much beside it, and the racks' sums are of up to twice as much.
+    """
     steps, codec = 32, "int2"
     ramp = np.tile(np.linspace(0.0, 1.0, GROUP_VALUES, dtype=np.float32), KEY_GROUPS + 1)
     gradients = [(ramp > 0.5).astype(np.float32), (ramp > 0.75).astype(np.float32)]
     contributions = [coded(gradient, codec) for gradient in gradients]
     given = steps * (decoded(contributions[0], codec) + decoded(contributions[1], codec)) / 2
-    with service(cores=2) as hub, ranks_of(hub, 2) as world:
+    with in_racks(places) as (_, world):
         groups = world.open()
 
         def work(group: Communicator, kept: KeptAtHub | None) -> Floats:
             total = np.zeros_like(given)
             for _ in range(steps):
-                result = summed(group, contributions[group.rank], codec, Reduction.AVG, kept=kept)
+                result = summed(group, contributions[group.rank % 2], codec, Reduction.AVG, kept=kept)
                 total += decoded(result, codec)
                 if kept is not None:
                     kept.end_step(applied=True)
@@ -126,8 +186,7 @@ def test_over_many_steps_all_is_applied_but_half_a_code_and_without_memory_it_is
         kept = [KeptAtHub() for _ in groups]
         with_memory = world.each(groups, lambda group: work(group, kept[group.rank]))[0]
         without = world.each(groups, lambda group: work(group, None))[0]
-    # A mean is at most 1, and with what is kept at most 2: half a code is at most 1.
-    assert np.abs(with_memory - given).max() <= 1.0
+    assert np.abs(with_memory - given).max() <= left_max
     assert np.abs(without - given).max() == steps / 2
 
 
@@ -150,9 +209,10 @@ def test_a_factor_multiplies_what_is_kept() -> None:
         np.testing.assert_array_equal(second[0][0] + second[1][0] + 2 * left - second[0][1], now)
 
 
-def test_what_is_forgotten_is_not_added_and_its_memory_is_free() -> None:
-    with service(cores=2) as hub, ranks_of(hub, 2) as world:
-        groups, kept = world.open(), [KeptAtHub() for _ in range(2)]
+@pytest.mark.parametrize("places", [ONE_RACK, RACKS], ids=["one rack", "two racks"])
+def test_what_is_forgotten_is_not_added_and_its_memory_is_free(places: Sequence[int]) -> None:
+    with in_racks(places) as (hubs, world):
+        groups, kept = world.open(), [KeptAtHub() for _ in places]
 
         def work(group: Communicator) -> bytes:
             codes = coded(contribution(group.rank, 0), "int4")
@@ -160,18 +220,20 @@ def test_what_is_forgotten_is_not_added_and_its_memory_is_free() -> None:
             kept[group.rank].end_step(applied=True)
             return result.tobytes()
 
-        def forget(group: Communicator) -> None:
+        def forget(group: Communicator) -> int:
             assert group.hub_group is not None
+            counted = group.hub_group._held_bytes
             group.hub_group.forget(kept[group.rank])
+            return counted
 
         first, second = world.each(groups, work)[0], world.each(groups, work)[0]
         assert first != second
-        cores = core_groups(hub)
+        cores = [core for hub in hubs for core in core_groups(hub)]
         held, number = [each.core._held_bytes for each in cores], kept[0].number
-        world.each(groups, forget)
+        assert world.each(groups, forget) == [max(held)] * len(places)
         assert world.each(groups, work)[0] == first  # under another number, and says what to forget
         assert kept[0].number != number
-        assert [list(each._residuals) for each in cores] == [[kept[0].number]] * 2
+        assert [list(each._residuals) for each in cores] == [[kept[0].number]] * len(cores)
         assert [each.core._held_bytes for each in cores] == held
         world.each(groups, lambda group: group.close())
         wait_until(lambda: all(each.core._held_bytes == 0 for each in cores), "memory is held for nobody")
@@ -214,20 +276,6 @@ def test_a_hub_takes_no_memory_of_ranks_for_what_is_left() -> None:
             summed(group, codes, "int4")
 
         world.each(world.open(), work)
-
-
-def test_with_several_racks_ranks_sum_among_themselves() -> None:
-    with service(cores=1) as first, service(cores=1) as second:
-        racks = (first.address, second.address)
-        with World(2, key=KEY, hub_bytes_min=1, per_rank=lambda rank: {"hub": racks[rank]}) as world:
-
-            def work(group: Communicator) -> bytes:
-                assert not group.takes_coded(GROUPS)
-                return summed(group, coded(contribution(group.rank, 0), "int8"), "int8").tobytes()
-
-            found = world.each(world.open(), work)
-            assert found[0] == found[1]
-            assert buffers_at(first) == buffers_at(second) == set()
 
 
 def test_ranks_that_say_different_things_of_what_is_kept_are_found() -> None:
@@ -316,6 +364,27 @@ def test_a_sum_that_no_core_has_memory_for_is_made_by_ranks(caplog: pytest.LogCa
         large = 16 * KEY_GROUPS * CODECS["int8"].group_bytes
         needed = f"coded_all_reduce of {large} bytes needs {3 * large} bytes at a core of the hub, 0 of them"
         assert caplog.text.count(needed) == 1
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_over_racks_a_core_has_room_to_its_last_byte(missing: int) -> None:
+    """For its three workers' contributions, the other rack's sum, the result, and what codes leave."""
+    groups = 2 * KEY_GROUPS  # a key for each core
+    needed = 5 * KEY_GROUPS * CODECS["int4"].group_bytes + 8 * KEY_GROUPS * GROUP_VALUES + 1024
+    with in_racks(RACKS, job_memory_bytes=2 * (needed - missing)) as (hubs, world):
+
+        def work(group: Communicator) -> bool:
+            assert group.hub_group is not None
+            kept = KeptAtHub()
+            has_room = group.hub_group.keep(kept, "int4", groups)
+            if has_room:
+                codes = coded(contribution(group.rank, 0, groups), "int4")
+                summed(group, codes, "int4", kept=kept)
+            return has_room
+
+        assert world.each(world.open(), work) == [not missing] * len(RACKS)
+        held = {core.core._held_bytes for hub in hubs for core in core_groups(hub)}
+        assert held == {0 if missing else 8 * KEY_GROUPS * GROUP_VALUES + 1024}
 
 
 def test_memory_that_cannot_be_cut_into_keys_is_refused() -> None:

@@ -102,8 +102,8 @@ class HubGroup(Membership):
     def takes(self, addition: Addition) -> bool:
         """As Adder.takes: all-reduces, and reduce-scatters of equal parts, of hub_bytes_min and more that have room.
 
-        In one rack also coded all-reduces of which no rank keeps what codes leave. Those of which the hub keeps it have
-        room since `keep` gave it to them.
+        Also coded all-reduces of which no rank keeps what codes leave. Those of which the hub keeps it have room since
+        `keep` gave it to them.
         """
         nbytes, coded = addition.nbytes, addition.coded
         scattered = addition.collective == "reduce_scatter"
@@ -130,8 +130,7 @@ class HubGroup(Membership):
 
     def takes_coded(self, groups: int) -> bool:
         """Whether coded sums of so many groups of float32 values are for the hub. The same on all ranks."""
-        nbytes = groups * GROUP_VALUES * 4
-        return max(self._shape.racks) == 0 and nbytes >= max(1, self.job.settings.hub_bytes_min)
+        return groups * GROUP_VALUES * 4 >= max(1, self.job.settings.hub_bytes_min)
 
     def start(self, addition: Addition, inputs: Memory, outputs: Memory, how: CollectiveKeywords) -> Work:
         """As Adder.start. Raises HubError: the hub has no memory for a numbered call beside what it keeps."""

@@ -14,13 +14,13 @@ their sums, and it sends them the result. A rack's up-link then carries 2 (r - 1
 racks, however many workers there are. PHub (Luo et al., SoCC 2018, arXiv 1805.07891) has keys, cores, and the exchange
 between racks.
 
-Coded values are decoded and added once all contributions to a block are there, and their sum is coded once, so a core
-keeps them apart until then. With one rack only: a rack's sum would have to be coded, and leave something, on its way.
+Coded values are decoded and added once all contributions to a block are there, so a core keeps them apart until then.
+Their sum is coded once, and with several racks twice: each rack's on its way to the home, and the sum of these there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,6 +85,9 @@ def key_count(nbytes: int, cores: int) -> int:
     return max(1, min(-(-nbytes // KEY_BYTES), cores * KEYS_MAX))
 
 
+_Adding = Callable[[Program, Hub, int, int, Chunk], tuple[bool, int]]
+
+
 @lru_cache(maxsize=16)
 def hub_of(
     racks: tuple[int, ...], cores: int, sizes: tuple[int, ...], wanted_by: tuple[int, ...] = ()
@@ -106,7 +109,7 @@ def hub_of(
 def all_reduce(rank: int, hub: Hub) -> RankSchedule:
     """In place. A worker brings all keys as output chunks, a core those that it takes."""
     if rank >= hub.workers:
-        return _core(rank, hub)
+        return _core(rank, hub, _add_at_core)
     program = Program(output_chunks=len(hub.owners))
     rack = hub.racks[rank]
     for core, key in _in_turn(hub, hub.racks[:rank].count(rack)):
@@ -117,28 +120,15 @@ def all_reduce(rank: int, hub: Hub) -> RankSchedule:
 
 
 def coded_all_reduce(rank: int, hub: Hub) -> RankSchedule:
-    """Of coded values. A worker brings all keys as input, and again as output chunks, a core as output those it takes.
-
-    Raises ArgumentError: there are several racks.
-    """
-    if hub.rack_count > 1:
-        raise ArgumentError(f"the hub has {hub.rack_count} racks; accepted for coded values: one")
-    if rank < hub.workers:
-        program = Program(input_chunks=len(hub.owners), output_chunks=len(hub.owners))
-        for core, key in _in_turn(hub, rank):
-            program.send(hub.core_rank(0, core), input_chunk(key))
-        for key, owner in enumerate(hub.owners):
-            program.receive(hub.core_rank(0, owner), output_chunk(key))
-        return program.schedule()
-    count = len(hub.keys_of(rank))
-    program = Program(output_chunks=count)
-    for sum_ in map(output_chunk, range(count)):
-        contributions = [program.scratch(sum_) for _ in range(hub.workers)]
-        for worker, contribution in enumerate(contributions):
-            program.receive(worker, contribution)
-        program.combine(sum_, *contributions, final=True)
-        for worker in range(hub.workers):
-            program.send(worker, sum_)
+    """Of coded values. A worker brings all keys as input and as output chunks, a core as output those it takes."""
+    if rank >= hub.workers:
+        return _core(rank, hub, _code_at_core)
+    program = Program(input_chunks=len(hub.owners), output_chunks=len(hub.owners))
+    rack = hub.racks[rank]
+    for core, key in _in_turn(hub, hub.racks[:rank].count(rack)):
+        program.send(hub.core_rank(rack, core), input_chunk(key))
+    for key, owner in enumerate(hub.owners):
+        program.receive(hub.core_rank(rack, owner % hub.cores), output_chunk(key))
     return program.schedule()
 
 
@@ -167,17 +157,36 @@ def reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
 
 def _add_at_core(program: Program, hub: Hub, rank: int, key: int, sum_: Chunk) -> tuple[bool, int]:
     """Receives and adds what a core gets of a key. Whether it is the key's home, and the rank of the home's core."""
-    rack, core = hub.place_of(rank)
-    home = hub.owners[key] // hub.cores
     for worker in hub.absent:
         program.receive(worker, program.scratch(sum_))
+    sources, is_home, home_core = _sources(hub, rank, key)
+    for source in sources:
+        operand = None if source == sources[0] else sum_
+        program.receive(source, sum_, operand, final=is_home and source == sources[-1])
+    return is_home, home_core
+
+
+def _code_at_core(program: Program, hub: Hub, rank: int, key: int, sum_: Chunk) -> tuple[bool, int]:
+    """As _add_at_core, of coded values, which are coded anew."""
+    sources, is_home, home_core = _sources(hub, rank, key)
+    if not is_home and len(sources) == 1:
+        program.receive(sources[0], sum_)  # goes on as it is: coded anew it would lose more
+        return is_home, home_core
+    contributions = [program.scratch(sum_) for _ in sources]
+    for source, contribution in zip(sources, contributions, strict=True):
+        program.receive(source, contribution)
+    program.combine(sum_, *contributions, final=is_home)
+    return is_home, home_core
+
+
+def _sources(hub: Hub, rank: int, key: int) -> tuple[list[int], bool, int]:
+    """Whom a core gets something of a key from, whether it is the key's home, and the rank of the home's core."""
+    rack, core = hub.place_of(rank)
+    home = hub.owners[key] // hub.cores
     sources = [worker for worker, place in enumerate(hub.racks) if place == rack and worker not in hub.absent]
     if home == rack:
         sources += [hub.core_rank(place, core) for place in range(hub.rack_count) if place != rack]
-    for source in sources:
-        operand = None if source == sources[0] else sum_
-        program.receive(source, sum_, operand, final=home == rack and source == sources[-1])
-    return home == rack, hub.core_rank(home, core)
+    return sources, home == rack, hub.core_rank(home, core)
 
 
 def _in_turn(hub: Hub, place: int) -> Iterator[tuple[int, int]]:
@@ -197,7 +206,7 @@ def _in_turn(hub: Hub, place: int) -> Iterator[tuple[int, int]]:
                 yield core, keys[core][turn]
 
 
-def _core(rank: int, hub: Hub) -> RankSchedule:
+def _core(rank: int, hub: Hub, add: _Adding) -> RankSchedule:
     rack, core = hub.place_of(rank)
     keys = hub.keys_of(rank)
     own = [worker for worker, place in enumerate(hub.racks) if place == rack]
@@ -205,7 +214,7 @@ def _core(rank: int, hub: Hub) -> RankSchedule:
     program = Program(output_chunks=len(keys))
     for index, key in enumerate(keys):
         sum_ = output_chunk(index)
-        is_home, home_core = _add_at_core(program, hub, rank, key, sum_)
+        is_home, home_core = add(program, hub, rank, key, sum_)
         if not is_home:
             program.send(home_core, sum_)
             program.receive(home_core, sum_)

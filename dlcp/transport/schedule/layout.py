@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dlcp.errors import ArgumentError
 
 CODED = frozenset({"coded_all_reduce", "coded_reduce_scatter"})
-"""Collectives of coded values: a sum is coded once, when it is complete, so they never add in passing."""
+"""Collectives of coded values: whoever adds codes the sum, once it has all of it, so they never add in passing."""
 
 BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"}) | CODED
 """Collectives whose messages to the rank that adds may be lossy: what was abandoned is missing from the sum."""
