@@ -97,7 +97,7 @@ def reduce_scatter(
     *,
     precision: str,
 ) -> CollectiveWork | None:
-    """As dist.reduce_scatter_tensor, with contributions in few bits; the sum (or mean) of them is not coded.
+    """As dist.reduce_scatter_tensor, with contributions in few bits; the sum (or mean) of them is coded by a hub alone.
 
     `input`: as many elements as `output` for each rank, of one of CODED_DTYPES; it stays as it is. The rest as of
     all_reduce.
@@ -111,18 +111,23 @@ def reduce_scatter(
     back = CopyBack()
     result = writable(output, "output", back)
     groups = -(-count // GROUP_VALUES)
-    coded = _spares.take(size * groups * codec.group_bytes)
+    part_bytes = groups * codec.group_bytes
+    coded, summed = _spares.take(size * part_bytes), _spares.take(part_bytes)
     values = torch.empty(groups * GROUP_VALUES)
     _encode(codec, readable(input, "input"), _even_runs(size, count, groups), coded)
     parts = [(rank * groups, (rank + 1) * groups) for rank in range(size)]
-    with members.starting("coded_reduce_scatter", _options(async_op), (coded, values)) as (communicator, how):
-        rules = CodedRules(precision, values=span(values))
+    keep = coded, summed, values
+    with members.starting("coded_reduce_scatter", _options(async_op), keep) as (communicator, how):
+        rules = CodedRules(precision, values=span(values), summed=span(summed))
         work = communicator.coded_reduce_scatter(_parts(coded, parts, codec), rules, kind, **how)
 
     def finish() -> None:
-        result.view(-1).copy_(values[:count])
+        if work.algorithm == "hub":
+            _decode(codec, summed, _even_runs(1, count, groups), result)
+        else:
+            result.view(-1).copy_(values[:count])
         back.run()
-        _spares.give_back(coded)
+        _spares.give_back(coded, summed)
 
     return _work([work], [output], finish, async_op)
 

@@ -73,6 +73,9 @@ class CodedRules:
     """f32, as `before`: where the sum of this rank's part goes, not coded. None: it is coded."""
     kept: KeptAtHub | None = None
     """What the hub keeps in place of `before` and `after`, times `factor`; of a sum that goes there."""
+    summed: Span | None = None
+    """u8. Of a reduce-scatter: where a hub puts the code of this rank's part of the sum, in place of `values`, if it
+    makes the sum; Work.algorithm says so. None: ranks make it."""
 
     def native(self) -> _native.CodedRules:
         """As native code takes it."""
@@ -112,6 +115,8 @@ class CodedRules:
             raise ArgumentError("one of before and after is None; accepted: both, or neither")
         if self.kept is not None:
             raise ArgumentError("kept is at a hub, and this sum is the ranks'; accepted: before and after")
+        if self.summed is not None and self.values is None:
+            raise ArgumentError("summed is a hub's, and this sum is the ranks'; accepted: values beside it")
 
 
 def _address(span: Span | None) -> int | None:

@@ -110,9 +110,10 @@ class LossyReductions(Membership):
     ) -> Work:
         """The sum or average of what arrived of this rank's part of all `inputs`, in `coded.values`, as f32.
 
-        The rest as of coded_all_reduce.
+        Or, if there is `coded.summed`, a hub may make it: then its code is there, and Work.algorithm is "hub". The rest
+        as of coded_all_reduce.
         """
-        if coded.values is None:
+        if coded.values is None and coded.summed is None:
             raise errors.ArgumentError("values is None; accepted: memory for the sum")
         own = [inputs[self.rank]]
         return self._start_coded(self._calls.coded_reduce_scatter, own, inputs, coded, op, loss, agree, how)
@@ -160,8 +161,9 @@ class LossyReductions(Membership):
     ) -> Work:
         inputs = self._calls.parts(inputs, "inputs")
         if self.adders and loss is None:
-            nbytes = sum(sizes_of(inputs))
-            addition = Addition(call.__name__, nbytes, DataType.u8, op, agree, coded=coded)
+            sizes = sizes_of(inputs)
+            even = len(set(sizes)) == 1
+            addition = Addition(call.__name__, sum(sizes), DataType.u8, op, agree, coded=coded, even=even)
             if (work := self._add(addition, inputs, list(outputs), how)) is not None:
                 return work
         plan = self._plan(None, agree, call, sizes_of(inputs), coded.codec, op)

@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import dlcp.torch
 from dlcp.errors import HubError
+from dlcp.torch import codec
 from tests.torch import ranks
 from tests.torch.hub import MIB, environment_of_hub
 
@@ -77,6 +79,68 @@ def test_fsdp_over_a_hub_trains_as_round_a_ring(environment: dict[str, str]) -> 
     ring = ranks.run(train_sharded, 2)
     assert over_hub[0][0] == over_hub[1][0] == ring[0][0]
     assert [found[1] > 0 for found in (*over_hub, *ring)] == [True, True, False, False]
+
+
+def losses_sharded(recipe: str) -> tuple[list[float], int]:
+    """Losses of FSDP2 with a recipe for its gradients, and how many rows of coded sums a hub keeps then."""
+    from torch.distributed.fsdp import fully_shard
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    target = torch.randn(64, 16)
+    model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 16, bias=False))
+    mesh = dist.init_device_mesh("cpu", (size,))
+    for module in (*model, model):
+        fully_shard(module, mesh=mesh)
+    state = None
+    if recipe != "dense":
+        state = dlcp.torch.GradientState(model, recipe=recipe, codec="int4", small_numel=0, warmup_steps=5)
+        dlcp.torch.shard_gradients(model, state)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    draw = torch.Generator().manual_seed(10 + rank)
+    losses = []
+    for step in range(80):
+        inputs = torch.randn(32, 64, generator=draw)
+        optimizer.zero_grad()
+        loss = (model(inputs) - inputs @ target).square().mean()
+        loss.backward()
+        if step != 30:  # skipped by all
+            optimizer.step()
+        losses.append(float(loss))
+    group: Any = mesh.get_group()
+    hub = group.communicator.hub_group
+    return losses, 0 if hub is None else len(hub._residuals)
+
+
+def test_fsdp_in_few_bits_over_a_hub_trains_as_dense(environment: dict[str, str]) -> None:
+    few_bits = ranks.run(losses_sharded, 2, recipe="low_bit", environment=environment)
+    dense = ranks.run(losses_sharded, 2, recipe="dense")
+    assert [rows for _, rows in few_bits] == [2, 2]
+    for (losses, _), (dense_losses, _) in zip(few_bits, dense, strict=True):
+        assert dense_losses[-1] < 0.1 * dense_losses[0]
+        assert abs(losses[-1] - dense_losses[-1]) < 0.05 * dense_losses[0]
+
+
+def scattered_in_few_bits() -> None:
+    """The sum is coded once more, and what that leaves is lost."""
+    rank, size, count = dist.get_rank(), dist.get_world_size(), 1000
+    for dtype in (torch.float32, torch.bfloat16):
+        values = [
+            torch.randn(size * count, generator=torch.Generator().manual_seed(r)).to(dtype)
+            for r in range(size)
+        ]
+        through = [
+            codec.decode(codec.encode(each.float().view(size, -1)[rank], "int8"), "int8", count)
+            for each in values
+        ]
+        expected = codec.decode(codec.encode(sum(through), "int8"), "int8", count).to(dtype)
+        output = torch.empty(count, dtype=dtype)
+        dlcp.torch.reduce_scatter(output, values[rank], precision="int8")
+        assert torch.equal(output, expected)
+
+
+def test_a_reduce_scatter_in_few_bits_over_a_hub(environment: dict[str, str]) -> None:
+    ranks.run(scattered_in_few_bits, 2, environment=environment)
 
 
 def reduce_all() -> list[Any]:

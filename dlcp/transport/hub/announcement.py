@@ -56,6 +56,12 @@ class AnnouncementKind(IntEnum):
     """Each worker gets its part of the reduction; bytes are those of all parts."""
     FORGET = 7
     """No collective: what coded sums left under a number is not needed any more. Number and bytes are 0."""
+    CODED_REDUCE_SCATTER = 8
+    """Each worker gets its part of the sum, coded; bytes are those of the codes of all parts."""
+
+
+_CODED = (AnnouncementKind.CODED, AnnouncementKind.CODED_REDUCE_SCATTER)
+_SCATTERED = (AnnouncementKind.REDUCE_SCATTER, AnnouncementKind.CODED_REDUCE_SCATTER)
 
 
 class Announcement(NamedTuple):
@@ -86,9 +92,7 @@ class Announcement(NamedTuple):
     def buffer(self) -> Buffer:
         """What is reduced."""
         codec = None if self.coded is None else self.coded.codec
-        return Buffer(
-            self.nbytes, self.type, codec, self.kind is AnnouncementKind.REDUCE_SCATTER, self.deadline_us > 0
-        )
+        return Buffer(self.nbytes, self.type, codec, self.kind in _SCATTERED, self.deadline_us > 0)
 
     def pack(self) -> bytes:
         """As it travels."""
@@ -130,7 +134,7 @@ class Announcement(NamedTuple):
         known = kind in tuple(AnnouncementKind) and type_ < len(_TYPES) and op < len(_REDUCTIONS)
         if not known or bool(nbytes) == (kind == AnnouncementKind.FORGET) or class_ > TRAFFIC_CLASS_MAX:
             raise ValueError(f"kind {kind}, type {type_}, reduction {op}, {nbytes} bytes, class {class_}")
-        is_coded = kind == AnnouncementKind.CODED
+        is_coded = kind in _CODED
         said = cls(
             sequence,
             nbytes,

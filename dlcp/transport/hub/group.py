@@ -102,20 +102,21 @@ class HubGroup(Membership):
     def takes(self, addition: Addition) -> bool:
         """As Adder.takes: all-reduces, and reduce-scatters of equal parts, of hub_bytes_min and more that have room.
 
-        Also coded all-reduces of which no rank keeps what codes leave. Those of which the hub keeps it have room since
-        `keep` gave it to them.
+        Also coded ones of which no rank keeps what codes leave; of reduce-scatters those that may have a code as the
+        result. Those of which the hub keeps what codes leave have room since `keep` gave it to them.
         """
         nbytes, coded = addition.nbytes, addition.coded
-        scattered = addition.collective == "reduce_scatter"
-        codec, unit_bytes = None, ELEMENT_BYTES[addition.dtype] * (self._shape.workers if scattered else 1)
-        if addition.collective == "coded_all_reduce":
-            assert coded is not None
+        scattered = addition.collective.endswith("reduce_scatter")
+        codec, unit_bytes = None, ELEMENT_BYTES[addition.dtype]
+        if coded is not None:
             traits = codec_traits(coded.codec)
             codec, unit_bytes = traits.codec, traits.group_bytes
             is_its = coded.before is None and self.takes_coded(nbytes // unit_bytes)
         else:
-            is_its = addition.collective == "all_reduce" or (scattered and addition.even)
-            is_its = is_its and nbytes >= max(1, self.job.settings.hub_bytes_min)
+            is_its = nbytes >= max(1, self.job.settings.hub_bytes_min)
+        if scattered:
+            unit_bytes *= self._shape.workers
+            is_its = is_its and addition.even and (coded is None or coded.summed is not None)
         if not is_its or nbytes % unit_bytes:
             return False
         if coded is not None and coded.kept is not None:
@@ -138,7 +139,9 @@ class HubGroup(Membership):
         if coded is not None:
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
-            return self.coded_all_reduce(outputs, inputs, coded, op, agree, how)
+            if coded.summed is not None:
+                outputs = [coded.summed]
+            return self.coded_sum(addition.collective, outputs, inputs, coded, op, agree, how)
         if addition.collective == "reduce_scatter":
             assert isinstance(inputs, list)
             assert isinstance(outputs, list)
@@ -204,8 +207,9 @@ class HubGroup(Membership):
 
     # ---- coded values ----
 
-    def coded_all_reduce(
+    def coded_sum(
         self,
+        collective: str,
         outputs: Sequence[Span],
         inputs: Sequence[Span],
         coded: CodedRules,
@@ -213,26 +217,28 @@ class HubGroup(Membership):
         agree: str,
         how: CollectiveKeywords,
     ) -> Work:
-        """As Communicator.coded_all_reduce, with its numbers; `coded.kept` says what the hub keeps.
+        """A coded all-reduce or reduce-scatter, as Communicator's; `coded.kept` says what the hub keeps.
 
-        `inputs` and `outputs`: parts that lie one after the other. Raises HubError: the hub has not the memory, for
-        which `keep` was not asked.
+        `inputs` and `outputs`: parts that lie one after the other; of a reduce-scatter the output is one, for the code
+        of this rank's part. Raises HubError: the hub has not the memory, for which `keep` was not asked.
         """
-        if coded.after is not None or coded.values is not None:
+        scattered = collective == "coded_reduce_scatter"
+        if coded.after is not None or (coded.values is not None and not scattered):
             raise errors.ArgumentError(
                 "after and values are given; accepted over a hub: neither, since it keeps what waits"
             )
-        sizes = sizes_of(self._calls.parts(inputs, "inputs"))
-        plan = self._plan(None, agree, self._calls.coded_all_reduce, sizes, coded.codec, op)
+        sizes = wanted = sizes_of(self._calls.parts(inputs, "inputs"))
+        plan = self._plan(None, agree, getattr(self._calls, collective), sizes, coded.codec, op)
         assert isinstance(plan, HubPlan)
-        if sizes_of(outputs) != sizes:
+        keys = plan.sizes
+        if scattered:
+            wanted, keys = (sizes[self.rank],), keys[: len(keys) // len(sizes)]
+        if sizes_of(outputs) != wanted:
             raise errors.ArgumentError(
-                f"outputs have {sizes_of(outputs)} bytes; accepted: {sizes}, as the inputs"
+                f"outputs have {sizes_of(outputs)} bytes; accepted: {wanted}, as the inputs"
             )
-        memory = [
-            _in_keys(name, parts, plan.sizes) for name, parts in (("inputs", inputs), ("outputs", outputs))
-        ]
-        if overlap_of([Span(each[0].address, sum(sizes)) for each in memory]):
+        memory = [_in_keys("inputs", inputs, plan.sizes), _in_keys("outputs", outputs, keys)]
+        if overlap_of([Span(inputs[0].address, sum(sizes)), Span(outputs[0].address, sum(wanted))]):
             raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
         options = self._numbered(plan, self._options(dict(how)))
         assert options.sequence is not None
@@ -240,35 +246,35 @@ class HubGroup(Membership):
         terms = CodedTerms(traits.codec)
         if kept is not None:
             if kept.place != self.number:
-                row = self._row_of(coded.codec, sum(sizes) // traits.group_bytes)
+                row = self._row_of(coded.codec, sum(sizes) // traits.group_bytes, scattered)
                 words = f"{plan.words} with what its code leaves"
                 self._check_room(words, *_in_all([*self._all_held(), row]))
                 self._give_room(kept, row)
             terms = kept.terms(traits.codec, options.sequence, coded.factor)
-        buffer = Buffer(sum(sizes), plan.type, traits.codec)
-        self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, buffer))
+        self._check_room(plan.words, self._held_bytes, core_bytes_max(self._shape, plan.announcement.buffer))
         named = self._hub_planner.as_coded(plan, terms)
         work = self._begin(named, memory[0], memory[1], options, CodedRules(coded.codec))
         plan.connected = True
         return work
 
-    def keep(self, kept: KeptAtHub, codec: str, groups: int) -> bool:
+    def keep(self, kept: KeptAtHub, codec: str, groups: int, scattered: bool = False) -> bool:
         """Whether the hub keeps what codes leave of a row of sums, each of so many groups, in this codec or a smaller.
 
-        If so, the memory is the row's until it is forgotten, and its sums have theirs. False: there is too little, and
-        ranks make these sums. All ranks call it at the same place among their collectives, and have the same answer.
+        `scattered`: each rank gets an equal part of a sum. If so, the memory is the row's until it is forgotten, and
+        its sums have theirs. False: there is too little, and ranks make these sums. All ranks call it at the same place
+        among their collectives, and have the same answer.
         """
         if kept.place != self.number:
-            row = self._row_of(codec, groups)
-            words = f"coded_all_reduce of {groups} groups of {codec} with what their code leaves"
+            row = self._row_of(codec, groups, scattered)
+            words = f"a coded sum of {groups} groups of {codec} with what its code leaves"
             if not self._has_room("what codes leave", words, *_in_all([*self._all_held(), row])):
                 return False
             self._give_room(kept, row)
         return True
 
-    def _row_of(self, codec: str, groups: int) -> _Held:
+    def _row_of(self, codec: str, groups: int, scattered: bool) -> _Held:
         traits = codec_traits(codec)
-        buffer = Buffer(groups * traits.group_bytes, DataType.u8, traits.codec)
+        buffer = Buffer(groups * traits.group_bytes, DataType.u8, traits.codec, scattered)
         return _Held(residual_loads(self._shape, buffer), core_bytes_max(self._shape, buffer))
 
     def _give_room(self, kept: KeptAtHub, row: _Held) -> None:

@@ -27,6 +27,7 @@ from dlcp.transport.schedule.hub import (
     Hub,
     all_reduce,
     coded_all_reduce,
+    coded_reduce_scatter,
     hub_of,
     key_count,
     reduce_scatter,
@@ -59,6 +60,19 @@ KEY_GROUPS = 512
 """Of coded values in a key, at most: of int8 they are hardly more than KEY_BYTES."""
 
 
+# By whether sums are coded, and scattered.
+_SCHEDULES = {
+    (False, False): all_reduce,
+    (True, False): coded_all_reduce,
+    (False, True): reduce_scatter,
+    (True, True): coded_reduce_scatter,
+}
+_KINDS = {
+    "all_reduce": AnnouncementKind.ALL_REDUCE,
+    "coded_all_reduce": AnnouncementKind.CODED,
+    "reduce_scatter": AnnouncementKind.REDUCE_SCATTER,
+    "coded_reduce_scatter": AnnouncementKind.CODED_REDUCE_SCATTER,
+}
 # Plans of all-reduces with a deadline that a worker keeps: one per size, and deadline.
 _BY_DEADLINE_MAX = 256
 
@@ -81,30 +95,26 @@ class KeyPlan(NamedTuple):
 @lru_cache(maxsize=256)
 def _packed(shape: HubShape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     """Who owns which key, and how long the keys are."""
-    shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
-    if buffer.scattered:
-        part, rest = divmod(buffer.nbytes, shape.workers)
-        if rest:
-            raise ValueError(f"{buffer.nbytes} bytes are no equal parts of {shape.workers} workers")
-        keys = min(key_count(part, shape.cores), max(1, shape.cores * KEYS_MAX // shape.workers))
-        parts = _native.part_bytes(part, keys, buffer.type)
-        sizes = tuple(map(shared.setdefault, parts, parts)) * shape.workers
-        wanted_by = tuple(worker for worker in range(shape.workers) for _ in range(keys))
-        return hub_of(shape.racks, shape.cores, sizes, wanted_by), sizes
+    parts = shape.workers if buffer.scattered else 1
+    unit_bytes = 1 if buffer.codec is None else buffer.group_bytes
+    units, rest = divmod(buffer.nbytes, parts * unit_bytes)
+    if rest:
+        raise ValueError(f"{buffer.nbytes} bytes are not {parts} times as many units of {unit_bytes}")
+    most = max(1, shape.cores * KEYS_MAX // parts)
     if buffer.codec is None:
-        parts = _native.part_bytes(buffer.nbytes, key_count(buffer.nbytes, shape.cores), buffer.type)
-        if buffer.signed:
-            parts = [*parts, shape.workers * ELEMENT_BYTES[buffer.type]]
-        sizes = tuple(map(shared.setdefault, parts, parts))
-        return hub_of(shape.racks, shape.cores, sizes), sizes
-    if buffer.nbytes % buffer.group_bytes:
-        raise ValueError(f"{buffer.nbytes} bytes are no whole groups, of {buffer.group_bytes}")
-    groups = buffer.nbytes // buffer.group_bytes
-    keys = min(-(-groups // KEY_GROUPS), shape.cores * KEYS_MAX)
-    counts = [end - begin for begin, end in group_parts(groups, keys)]
-    counts = list(map(shared.setdefault, counts, counts))
-    return hub_of(shape.racks, shape.cores, tuple(counts)), tuple(
-        count * buffer.group_bytes for count in counts
+        lengths = _native.part_bytes(units, min(key_count(units, shape.cores), most), buffer.type)
+    else:
+        groups = group_parts(units, min(-(-units // KEY_GROUPS), most))
+        lengths = [end - begin for begin, end in groups]
+    if buffer.signed:
+        lengths = [*lengths, shape.workers * ELEMENT_BYTES[buffer.type]]
+    wanted_by = tuple(worker for worker in range(parts) for _ in lengths) if buffer.scattered else ()
+    shared: dict[int, int] = {}  # there are two sizes at most, and up to thousands of keys
+    lengths = list(map(shared.setdefault, lengths, lengths)) * parts
+    sizes = [length * unit_bytes for length in lengths]
+    # Of coded values by groups: keys stay where they are when the codec changes.
+    return hub_of(shape.racks, shape.cores, tuple(lengths), wanted_by), tuple(
+        map(shared.setdefault, sizes, sizes)
     )
 
 
@@ -115,8 +125,7 @@ def key_plan(shape: HubShape, rank: int, buffer: Buffer, absent: tuple[int, ...]
     """
     hub, sizes = _packed(shape, buffer)
     hub = hub._replace(absent=absent)
-    write = all_reduce if buffer.codec is None else coded_all_reduce
-    write = reduce_scatter if buffer.scattered else write
+    write = _SCHEDULES[buffer.codec is not None, buffer.scattered]
     compiled = compile_schedule(write(rank, hub), hub.world_size, rank)
     own = sizes if rank < hub.workers else tuple(sizes[key] for key in hub.keys_of(rank))
     return KeyPlan(compiled, tuple(compiled.peers), own)
@@ -192,7 +201,7 @@ class HubPlanner(Planner):
         """A plan."""
         del algorithm
         type_ = call.arithmetic.type
-        scattered = call.operation == "reduce_scatter"
+        scattered = call.operation.endswith("reduce_scatter")
         buffer = Buffer(call.nbytes, type_, call.codec, scattered)
         plan = key_plan(self._shape, self._rank, buffer)
         terms = f"{call.terms} hub {self._shape}"
@@ -228,7 +237,8 @@ class HubPlanner(Planner):
                 0,
                 type_,
                 call.arithmetic.op,
-                AnnouncementKind.REDUCE_SCATTER if scattered else AnnouncementKind.ALL_REDUCE,
+                _KINDS[call.operation],
+                coded=None if call.codec is None else CodedTerms(call.codec),
             ),
         )
 
@@ -282,9 +292,7 @@ class HubPlanner(Planner):
         return replace(
             plan,
             command=self._command(plan.schedule, signature, plan.arithmetic),
-            announcement=plan.announcement._replace(
-                signature=signature, kind=AnnouncementKind.CODED, coded=terms
-            ),
+            announcement=plan.announcement._replace(signature=signature, coded=terms),
         )
 
     def _command(

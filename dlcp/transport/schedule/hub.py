@@ -138,6 +138,15 @@ def reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
     An output chunk may be the input chunk of its key: nobody sends the sum before all contributions are there. Between
     racks a key's sum in each other rack goes to its home, and nothing comes back.
     """
+    return _scatter(rank, hub, _add_at_core)
+
+
+def coded_reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
+    """As reduce_scatter, of coded values: a worker gets the code of the sum."""
+    return _scatter(rank, hub, _code_at_core)
+
+
+def _scatter(rank: int, hub: Hub, add: _Adding) -> RankSchedule:
     if rank < hub.workers:
         rack = hub.racks[rank]
         wanted = [key for key, worker in enumerate(hub.wanted_by) if worker == rank]
@@ -150,7 +159,7 @@ def reduce_scatter(rank: int, hub: Hub) -> RankSchedule:
     keys = hub.keys_of(rank)
     program = Program(output_chunks=len(keys))
     for sum_, key in zip(map(output_chunk, range(len(keys))), keys, strict=True):
-        is_home, home_core = _add_at_core(program, hub, rank, key, sum_)
+        is_home, home_core = add(program, hub, rank, key, sum_)
         program.send(hub.wanted_by[key] if is_home else home_core, sum_)
     return program.schedule()
 
@@ -230,12 +239,13 @@ def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
     only the home's do, and others' whatever is left.
     """
     everyone, keys = (1 << hub.workers) - 1, range(len(hub.owners))
+    scattered = collective.endswith("reduce_scatter")
     if collective == "coded_all_reduce":
         workers = [
             Layout([Role(key, rank, 0) for key in keys], [Role(key, None, everyone) for key in keys], ())
             for rank in range(hub.workers)
         ]
-    elif collective == "reduce_scatter":
+    elif scattered:
         workers = []
         for rank in range(hub.workers):
             wanted = [key for key in keys if hub.wanted_by[key] == rank]
@@ -251,9 +261,8 @@ def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
     cores = []
     for rank in range(hub.workers, hub.world_size):
         rack, _ = hub.place_of(rank)
-        anywhere = collective != "reduce_scatter"
         roles = [
-            Role(key, None, everyone if anywhere or hub.owners[key] // hub.cores == rack else 0)
+            Role(key, None, everyone if not scattered or hub.owners[key] // hub.cores == rack else 0)
             for key in hub.keys_of(rank)
         ]
         cores.append(Layout([], roles, ()))

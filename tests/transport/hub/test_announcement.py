@@ -48,7 +48,12 @@ TERMS = st.builds(
     *(st.sampled_from(list(_native.Codec)), NUMBERS, st.integers(0, 2)),
     st.floats(allow_nan=False, width=32),
 )
-CODED = st.builds(lambda said, terms: said._replace(kind=AnnouncementKind.CODED, coded=terms), PLAIN, TERMS)
+CODED = st.builds(
+    lambda said, kind, terms: said._replace(kind=kind, coded=terms),
+    PLAIN,
+    st.sampled_from([AnnouncementKind.CODED, AnnouncementKind.CODED_REDUCE_SCATTER]),
+    TERMS,
+)
 DUE = st.builds(lambda said, due: said._replace(deadline_us=due), PLAIN, st.integers(1, 2**32 - 1))
 FORGET = st.builds(Announcement.to_forget, st.integers(1, 2**31 - 1))
 

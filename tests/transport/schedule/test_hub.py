@@ -18,6 +18,7 @@ from dlcp.transport.schedule.hub import (
     Hub,
     all_reduce,
     coded_all_reduce,
+    coded_reduce_scatter,
     hub_of,
     key_count,
     layouts,
@@ -92,6 +93,14 @@ def test_every_hub_is_right_for_a_reduce_scatter() -> None:
         found = cost(schedules, "reduce_scatter", hub=hub)
         assert found.steps == (2 if hub.rack_count == 1 else 3)
         assert found.scratch_ratio == 0
+
+
+def test_every_hub_is_right_for_a_coded_reduce_scatter() -> None:
+    for each, keys in itertools.product(hubs(), (1, 3)):
+        hub = scattered(each, keys)
+        schedules = [coded_reduce_scatter(rank, hub) for rank in range(hub.world_size)]
+        check(schedules, "coded_reduce_scatter", hub=hub)
+        assert cost(schedules, "coded_reduce_scatter", hub=hub).steps == (2 if hub.rack_count == 1 else 3)
 
 
 def test_a_sum_that_goes_to_another_worker_is_found() -> None:

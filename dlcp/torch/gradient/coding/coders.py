@@ -17,7 +17,7 @@ from dlcp.torch import codec as codecs
 from dlcp.torch.gradient.buffer.account import Account
 from dlcp.torch.gradient.buffer.crossing import Crossing, crossing_of, where_wanted
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
-from dlcp.torch.gradient.coding.plan import CodePlan
+from dlcp.torch.gradient.coding.plan import CodePlan, Runs
 from dlcp.torch.gradient.layout import Range
 from dlcp.torch.gradient.residual.feedback import KeptStream
 from dlcp.torch.tensors import CopyBack, is_memory, readable
@@ -59,8 +59,8 @@ class Coder(Protocol):
     ) -> None:
         """Adds to what is kept groups of a coded contribution, first and end, which have not arrived."""
 
-    def decode(self, codec: CodecTraits, plan: CodePlan, summed: Tensor, output: Tensor) -> None:
-        """Puts the coded values of a sum in their places in the output."""
+    def decode(self, codec: CodecTraits, runs: Runs, summed: Tensor, output: Tensor) -> None:
+        """Puts the coded values of a sum in their places in the output: runs as of CodePlan."""
 
     def place(self, runs: list[list[int]], origin: int, values: Tensor, output: Tensor) -> None:
         """Puts values that are not coded, of host memory, in their places: runs as of CodePlan.part_runs."""
@@ -117,11 +117,11 @@ class HostCoder:
                 sender.after.data_ptr() + begin * GROUP_VALUES * 4,
             )
 
-    def decode(self, codec: CodecTraits, plan: CodePlan, summed: Tensor, output: Tensor) -> None:
+    def decode(self, codec: CodecTraits, runs: Runs, summed: Tensor, output: Tensor) -> None:
         wide = output if output.dtype == torch.float32 else torch.empty(output.numel())
-        decode_runs(codec.codec, summed.data_ptr(), plan.runs, wide.data_ptr())
+        decode_runs(codec.codec, summed.data_ptr(), runs, wide.data_ptr())
         if wide is not output:
-            for begin, count, _ in plan.runs.tolist():
+            for begin, count, _ in runs.tolist():
                 output[begin : begin + count] = wide[begin : begin + count]
 
     def place(self, runs: list[list[int]], origin: int, values: Tensor, output: Tensor) -> None:
@@ -166,10 +166,10 @@ class DeviceCoder:
         # The next step reads it on another stream, or the host does.
         self.crossing.finish()
 
-    def decode(self, codec: CodecTraits, plan: CodePlan, summed: Tensor, output: Tensor) -> None:
+    def decode(self, codec: CodecTraits, runs: Runs, summed: Tensor, output: Tensor) -> None:
         coded = summed.to(self.device, non_blocking=True)
-        values = codecs.decode(coded, codec.name, plan.groups * GROUP_VALUES)
-        _place(plan.runs.tolist(), 0, values, output)
+        values = codecs.decode(coded, codec.name, summed.numel() // codec.group_bytes * GROUP_VALUES)
+        _place(runs.tolist(), 0, values, output)
 
     def place(self, runs: list[list[int]], origin: int, values: Tensor, output: Tensor) -> None:
         _place(runs, origin, values.to(self.device, non_blocking=True), output)

@@ -9,9 +9,9 @@ that divides by running means, such as Adam, to a worse place. It is slow to com
 
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
-Exchange: coded all-reduce, without a budget over a hub if there is one with room (its cores are the owners:
-hub_memory.py); or reduce-scatter, whose result is not coded. Small parameters, those of one dimension, and types that
-are not coded travel exactly.
+Exchange: coded all-reduce, or reduce-scatter, whose result is not coded. Without a budget over a hub if there is one
+with room, whose cores are the owners (hub_memory.py): they code the result of a reduce-scatter too, if all parts are
+equal. Small parameters, those of one dimension, and types that are not coded travel exactly.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dlcp.errors import ArgumentError
@@ -70,9 +71,9 @@ class CodedBuffer(PreparedBuffer):
     coder: Coder
     plan: CodePlan
     summed: torch.Tensor
-    """uint8: the coded result; of a reduce-scatter, nothing."""
+    """uint8: the coded result, of a reduce-scatter this rank's part; nothing where that is not coded."""
     values: torch.Tensor | None
-    """float32: this rank's part of the sum, group by group, of a reduce-scatter; else None."""
+    """float32: this rank's part of the sum, group by group, of a reduce-scatter that ranks make; else None."""
     exact: ExactPart
     sender: KeptStream
     owner: KeptStream | None
@@ -155,14 +156,15 @@ class CodedPipeline:
                 FROM_SENDER, buffer.key, plan.stream, device=coder.device, unused=unused
             )
             owner = values = None
-            if buffer.scattered:
-                begin, end = plan.parts[rank]
+            begin, end = plan.parts[rank]
+            if buffer.scattered and at_hub is None:
                 values = account.buffers.take(
                     (end - begin) * GROUP_VALUES, torch.float32, _CPU, pinned=pinned
                 )
                 summed = torch.empty(0, dtype=torch.uint8)
             else:
-                summed = account.buffers.take(coded.numel(), torch.uint8, _CPU, pinned=pinned)
+                groups = end - begin if buffer.scattered else plan.groups
+                summed = account.buffers.take(groups * codec.group_bytes, torch.uint8, _CPU, pinned=pinned)
                 if at_hub is None:
                     unit = buffer.group.size() if buffer.call.average else 1
                     owner = self.residual.open(
@@ -204,9 +206,9 @@ class CodedPipeline:
         self, buffer: GradientBuffer, plan: CodePlan, codec: CodecTraits
     ) -> tuple[KeptAtHub, float] | None:
         """What a hub keeps for the buffer, and its factor; None: ranks make the sum. The same on all ranks."""
-        if buffer.scattered or (hub := self._hub_of(buffer, plan)) is None:
+        if (hub := self._hub_of(buffer, plan)) is None:
             return None
-        sums, key = (codec.name, plan.groups), _owner_key(buffer)
+        sums, key = (codec.name, plan.groups, buffer.scattered), _owner_key(buffer)
         scale, number = self.residual.scale, buffer.call.sequence
         found = self._hub.open(key, plan.stream, hub, sums, scale, number)
         if found is not None:
@@ -217,6 +219,8 @@ class CodedPipeline:
         """The group with a hub that the buffer's coded sum is for; None: the ranks make it. The same on all ranks."""
         communicator = _numbering(buffer)
         takes = not self._options.may_lose and communicator.takes_coded(plan.groups)
+        if buffer.scattered:  # it gives all ranks as much
+            takes = takes and len({end - begin for begin, end in plan.parts}) == 1
         return communicator.hub_group if takes else None
 
     def _plan(self, buffer: GradientBuffer, shares: Shares | None) -> tuple[CodePlan, Layout]:
@@ -267,6 +271,9 @@ class CodedPipeline:
                 return communicator.coded_reduce_scatter(inputs, rules, buffer.op, loss=prepared.loss, **how)
             if prepared.at_hub is not None:
                 kept, factor = prepared.at_hub
+                if buffer.scattered:
+                    rules = CodedRules(codec, kept=kept, factor=factor, summed=span(prepared.summed))
+                    return communicator.coded_reduce_scatter(inputs, rules, buffer.op, **how)
                 rules = CodedRules(codec, kept=kept, factor=factor)
             else:
                 owner = prepared.owner
@@ -303,12 +310,13 @@ class CodedPipeline:
 
     def _decode(self, buffer: GradientBuffer, prepared: CodedBuffer) -> None:
         """The result's coded values."""
-        coder, plan = prepared.coder, prepared.plan
+        coder, runs, origin = prepared.coder, prepared.plan.runs, 0
+        if buffer.scattered:
+            runs, origin = prepared.plan.part_runs(buffer.rank), buffer.own[0]
         if prepared.values is not None:
-            runs = plan.part_runs(buffer.rank).tolist()
-            coder.place(runs, buffer.own[0], prepared.values, prepared.output)
+            coder.place(runs.tolist(), origin, prepared.values, prepared.output)
         else:
-            coder.decode(prepared.codec, plan, prepared.summed, prepared.output)
+            coder.decode(prepared.codec, runs - np.array([origin, 0, 0]), prepared.summed, prepared.output)
 
     def _enter(self, buffer: GradientBuffer, prepared: CodedBuffer, outcome: CollectiveOutcome) -> None:
         unit, own = prepared.codec.group_bytes, prepared.plan.parts[buffer.rank]

@@ -44,7 +44,7 @@ def rows_at_hub() -> int:
     return len(group.communicator.hub_group._residuals)
 
 
-def skipping_twin() -> None:
+def skipping_twin(scattered: bool = False) -> None:
     """The first codec is the warm-up's, the optimizer skips a step, and the loss scale changes."""
 
     class Scaler:
@@ -53,7 +53,10 @@ def skipping_twin() -> None:
         def get_scale(self) -> float:
             return self.scale
 
-    numel, size, scaler = 50_000, dist.get_world_size(), Scaler()
+    size, rank, scaler = dist.get_world_size(), dist.get_rank(), Scaler()
+    # A rank's part of a reduce-scatter is whole groups, so the code of the mean is that of its parts.
+    count = 256 * GROUP_VALUES
+    numel = size * count if scattered else 50_000
     layout = Layout.of([("weight", numel)])
     state = dlcp.torch.GradientState(
         recipe="low_bit", small_numel=0, warmup_steps=2, codec="int4", scaler=scaler
@@ -65,29 +68,39 @@ def skipping_twin() -> None:
         factor = 4.0 if step == 4 else 1.0
         scaler.scale = 4.0 if step >= 4 else 1.0
         gradients = [
-            scaler.scale * torch.randn(numel, generator=torch.Generator().manual_seed(10 * step + rank))
-            for rank in range(size)
+            scaler.scale * torch.randn(numel, generator=torch.Generator().manual_seed(10 * step + other))
+            for other in range(size)
         ]
         mean, left = torch.zeros(numel), []
-        for rank in range(size):
-            value = gradients[rank] + factor * senders[rank]
+        for each, kept_there in zip(gradients, senders, strict=True):
+            value = each + factor * kept_there
             code = codec.encode(value, name)
             left.append(codec.leave(value, code, name))
             mean += codec.decode(code, name, numel)
         mean = mean / size + factor * owner
         code = codec.encode(mean, name)
-        result = exchange.all_reduce(
-            gradients[dist.get_rank()].clone(), layout, BufferCall(average=True)
-        ).wait()
-        assert torch.equal(result, codec.decode(code, name, numel)), step
+        expected, mine, call = (
+            codec.decode(code, name, numel),
+            gradients[rank].clone(),
+            BufferCall(average=True),
+        )
+        if scattered:
+            pending = exchange.start_reduce_scatter(mine, layout, call)
+            pending.wait()
+            assert torch.equal(pending.result, expected[rank * count : (rank + 1) * count]), step
+        else:
+            assert torch.equal(exchange.all_reduce(mine, layout, call).wait(), expected), step
         state.end_step(applied=applied)
         if applied:
             senders, owner = left, codec.leave(mean, code, name)
     assert rows_at_hub() == 1
 
 
-def test_ranks_get_what_the_stages_in_torch_compute_whatever_the_step(environment: dict[str, str]) -> None:
-    ranks.run(skipping_twin, 3, environment=environment)
+@pytest.mark.parametrize("scattered", [False, True], ids=["all-reduce", "reduce-scatter"])
+def test_ranks_get_what_the_stages_in_torch_compute_whatever_the_step(
+    scattered: bool, environment: dict[str, str]
+) -> None:
+    ranks.run(skipping_twin, 3, scattered=scattered, environment=environment)
 
 
 def twin_at_hub() -> int:
@@ -165,7 +178,7 @@ def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> Non
             assert group.hub_group is not None
             memory = memories[group.rank]
             for key, each in buffers.items():
-                found = memory.open(key, each, group.hub_group, ("int4", 4), 1.0)
+                found = memory.open(key, each, group.hub_group, ("int4", 4, False), 1.0)
                 assert found is not None
                 row, factor = found
                 codes = coded(np.ones(each.numel, np.float32), "int4")
