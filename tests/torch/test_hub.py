@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,7 +90,7 @@ def losses_sharded(recipe: str) -> tuple[list[float], int]:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
     target = torch.randn(64, 16)
-    model = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 16, bias=False))
+    model = nn.Sequential(nn.Linear(64, 129, bias=False), nn.Linear(129, 16, bias=False))
     mesh = dist.init_device_mesh("cpu", (size,))
     for module in (*model, model):
         fully_shard(module, mesh=mesh)
@@ -106,19 +108,34 @@ def losses_sharded(recipe: str) -> tuple[list[float], int]:
         loss.backward()
         if step != 30:  # skipped by all
             optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     group: Any = mesh.get_group()
     hub = group.communicator.hub_group
     return losses, 0 if hub is None else len(hub._residuals)
 
 
-def test_fsdp_in_few_bits_over_a_hub_trains_as_dense(environment: dict[str, str]) -> None:
-    few_bits = ranks.run(losses_sharded, 2, recipe="low_bit", environment=environment)
-    dense = ranks.run(losses_sharded, 2, recipe="dense")
-    assert [rows for _, rows in few_bits] == [2, 2]
-    for (losses, _), (dense_losses, _) in zip(few_bits, dense, strict=True):
-        assert dense_losses[-1] < 0.1 * dense_losses[0]
-        assert abs(losses[-1] - dense_losses[-1]) < 0.05 * dense_losses[0]
+def losses_over_racks(hubs: list[str]) -> tuple[list[float], int]:
+    """Every second rank is in the other rack."""
+    os.environ["DLCP_HUB"] = hubs[int(os.environ["RANK"]) % 2]
+    dist.init_process_group("dlcp")
+    found = losses_sharded("low_bit")
+    dist.destroy_process_group()
+    return found
+
+
+def test_fsdp_in_few_bits_over_a_hub_and_over_racks_trains_as_dense(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    dense = ranks.run(losses_sharded, 3, recipe="dense")
+    over_hub = ranks.run(losses_sharded, 3, recipe="low_bit", environment=environment)
+    with environment_of_hub(tmp_path, memory_bytes=256 * MIB) as other:
+        hubs = [environment["DLCP_HUB"], other["DLCP_HUB"]]
+        over_racks = ranks.run(losses_over_racks, 3, hubs=hubs, backend=None, environment=environment)
+    for few_bits in (over_hub, over_racks):
+        assert [rows for _, rows in few_bits] == [1] * 3  # of the last layer ranks have uneven parts
+        for (losses, _), (dense_losses, _) in zip(few_bits, dense, strict=True):
+            assert dense_losses[-1] < 0.01 * dense_losses[0]
+            assert abs(losses[-1] - dense_losses[-1]) < 0.05 * dense_losses[-1]
 
 
 def scattered_in_few_bits() -> None:
