@@ -12,12 +12,11 @@ from pathlib import Path
 from dlcp import __version__, _native
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import SettingsError
+from dlcp.requirements import OLDEST_TORCH, UPGRADE_TORCH
 from dlcp.transport import Settings
 from dlcp.transport.driver import BELOW_KERNEL
 
 VERSIONS, CRYPTO, SETTINGS, KEY = map(Topic, ("versions", "crypto", "settings", "key"))
-# The extra torch in pyproject.toml.
-_TORCH_MIN = (2, 4)
 # Above this, tags cost more than the rest of a packet on loopback.
 _TAG_NS_FAST = 110
 # Variables of others that name an interface for the same purpose.
@@ -36,9 +35,8 @@ def look_at_software() -> Iterator[Finding]:
         yield VERSIONS.warn(
             'torch is not installed: init_process_group("dlcp") and `dlcp train` need it', "pip install torch"
         )
-    elif tuple(int(word) for word in torch.split(".")[:2] if word.isdecimal()) < _TORCH_MIN:
-        wanted = ".".join(map(str, _TORCH_MIN))
-        yield VERSIONS.fail(f"torch is {torch}; dlcp needs {wanted} or later", "pip install -U torch")
+    elif _main_numbers(torch) < _main_numbers(OLDEST_TORCH):
+        yield VERSIONS.fail(f"torch is {torch}; dlcp needs {OLDEST_TORCH} or later", UPGRADE_TORCH)
 
     ciphers = _native.offered_ciphers()
     says = (
@@ -61,6 +59,11 @@ def version_of(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
+
+
+def _main_numbers(version: str) -> tuple[int, ...]:
+    """The first two: (2, 11) of "2.11.0+cpu"."""
+    return tuple(int(word) for word in version.split(".")[:2] if word.isdecimal())
 
 
 def look_at_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Finding]]:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dlcp.requirements import OLDEST_TORCH, UPGRADE_TORCH
 from dlcp.torch.backend_name import BACKEND_NAME
 
 if TYPE_CHECKING:
     from dlcp.torch.backend import Backend
     from dlcp.torch.process_group import ProcessGroup
-
-OLDEST = "2.11"
-"""pyproject.toml accepts none before it. 2.4 and 2.6 let go of a work's half in Python: functional collectives hang."""
 
 
 def register() -> None:
@@ -34,8 +32,10 @@ def _create(backend_options: Any, pg_options: Any = None) -> ProcessGroup | Back
     """What torch calls for every group of this backend that this rank is in."""
     import torch
 
-    if torch.__version__ < OLDEST:
-        raise ImportError(f"torch is {torch.__version__}; accepted by the backend dlcp: {OLDEST} or later")
+    if torch.__version__ < OLDEST_TORCH:
+        raise ImportError(
+            f"torch is {torch.__version__}; accepted by the backend dlcp: {OLDEST_TORCH} or later: {UPGRADE_TORCH}"
+        )
     from dlcp.torch.process_group import ProcessGroup
 
     if not _has_other_backends():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dlcp import _native
+from dlcp.doctor import software
 from dlcp.doctor.ethtool import Card, read_card
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.firewall import look_at_firewall, ports_of
@@ -23,6 +24,7 @@ from dlcp.doctor.machine import look_at_machine, look_at_memory, look_at_shared_
 from dlcp.doctor.network import look_at_interface, look_at_network, look_at_overlaps
 from dlcp.doctor.sockets import look_at_counters, look_at_sockets
 from dlcp.doctor.software import look_at_settings, look_at_software
+from dlcp.requirements import OLDEST_TORCH
 from dlcp.transport import Settings
 from dlcp.transport.interfaces import Interface, list_interfaces
 from tests.support.namespaces import Namespace, missing
@@ -71,6 +73,28 @@ def test_versions_are_those_of_this_environment() -> None:
     text = only(look_at_software(), "versions").text
     assert f"Python {sys.version.split()[0]}" in text
     assert f"wire version {_native.WIRE_VERSION}" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [
+        (OLDEST_TORCH, Verdict.OK),
+        ("2.100.1+cpu", Verdict.OK),
+        ("2.4.1", Verdict.FAIL),
+        ("2.10.0+cpu", Verdict.FAIL),
+    ],
+)
+def test_a_torch_that_the_backend_refuses_fails(
+    version: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(software, "version_of", {"torch": version, "numpy": "2"}.__getitem__)
+    found = [one for one in look_at_software() if one.topic == "versions"][-1]
+    assert found.verdict == verdict
+    if verdict == Verdict.FAIL:
+        assert (found.text, found.remedy) == (
+            f"torch is {version}; dlcp needs {OLDEST_TORCH} or later",
+            "pip install -U torch",
+        )
 
 
 def test_set_variables_are_listed() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
+from dlcp.requirements import OLDEST_TORCH
 from dlcp.torch import registration
 
 
@@ -68,7 +69,9 @@ def test_without_autoload_importing_dlcp_torch_registers() -> None:
 def test_autoload_loads_next_to_nothing(installed: Path) -> None:
     # The bound on time (20 ms) is the benchmarks'; this is why it holds.
     code = "import sys, torch; print(sorted(name for name in sys.modules if name.split('.')[0] == 'dlcp'))"
-    loaded = "['dlcp', 'dlcp.torch', 'dlcp.torch.backend_name', 'dlcp.torch.registration']"
+    loaded = (
+        "['dlcp', 'dlcp.requirements', 'dlcp.torch', 'dlcp.torch.backend_name', 'dlcp.torch.registration']"
+    )
     assert python(code, path=installed) == loaded
 
 
@@ -93,14 +96,15 @@ def test_entry_point_loads(repository: Path) -> None:
 def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.3.1+cpu"))
     with pytest.raises(
-        ImportError, match=r"torch is 2\.3\.1\+cpu; accepted by the backend dlcp: .* or later"
+        ImportError,
+        match=r"torch is 2\.3\.1\+cpu; accepted by the backend dlcp: .* or later: pip install -U torch$",
     ):
         registration._create(None)
 
 
 def test_the_oldest_torch_is_the_one_that_is_installed_with(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    assert project["optional-dependencies"]["torch"] == [f"torch>={registration.OLDEST}"]
+    assert project["optional-dependencies"]["torch"] == [f"torch>={OLDEST_TORCH}"]
 
 
 def test_names_of_the_package() -> None:
