@@ -27,6 +27,7 @@ from dlcp.arguments import (
 )
 from dlcp.errors import ArgumentError
 from dlcp.exit_status import exit_status
+from dlcp.requirements import missing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +69,7 @@ def _version(words: list[str]) -> int:
         from dlcp import _native
     except ImportError as error:
         print(json.dumps(told) if as_json else f"dlcp {__version__}")
-        print(f"the compiled engine does not load: {error}; install dlcp again with pip", file=sys.stderr)
+        print(missing(error) or error, file=sys.stderr)
         return 1
     told |= {"wire_format": _native.WIRE_VERSION}
     told |= {"crypto": _native.fastest_crypto_library(), "ciphers": list(_native.offered_ciphers())}

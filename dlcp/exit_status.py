@@ -1,8 +1,8 @@
 """How every `dlcp` command ends: one line for what went wrong, and a status that scripts can tell apart.
 
-2: an error of dlcp, a missing torch, or a full disk; 130: Ctrl-C; 141: nobody reads the output any more, as shells
-report SIGPIPE. All output is written before the status is decided, so that the interpreter's end has none left to fail
-on. Any other exception is a fault of ours and keeps its traceback.
+2: an error of dlcp, a missing torch or compiled module, or a full disk; 130: Ctrl-C; 141: nobody reads the output any
+more, as shells report SIGPIPE. All output is written before the status is decided, so that the interpreter's end has
+none left to fail on. Any other exception is a fault of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from dlcp.errors import DlcpError
+from dlcp.requirements import missing
 
 
 def exit_status(name: str, run: Callable[[], int]) -> int:
@@ -29,11 +30,11 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
         except DlcpError as error:
             status = 2
             print(f"{name}: {error}", file=sys.stderr)
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
+        except ImportError as error:
+            if (says := missing(error)) is None:
                 raise
             status = 2
-            print(f"{name}: this needs torch, which is not installed: pip install torch", file=sys.stderr)
+            print(f"{name}: {says}", file=sys.stderr)
         except KeyboardInterrupt:
             status = 130
         except SystemExit:

@@ -15,6 +15,7 @@ import pytest
 import dlcp
 from dlcp import _native
 from dlcp.cli import COMMANDS, main
+from dlcp.requirements import missing
 from dlcp.transport.plugins import nccl_net_path
 
 
@@ -142,6 +143,59 @@ def test_full_disk_is_one_line_and_status_2() -> None:
             [sys.executable, "-m", "dlcp", "switch", "policy"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (2, "dlcp switch: output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "begins", "status"),
+    [
+        (("bench", "--help"), "python -m bench: ", 2),
+        *((("dlcp", name, "status"), f"dlcp {name}: ", 2) for name in ("pays", "ping", "settings")),
+        (("dlcp", "sim", "run", "x.toml"), "dlcp sim: ", 2),
+        (("dlcp", "study", "speed"), "dlcp study: ", 2),
+        (("dlcp", "version"), "", 1),
+        (("dlcp", "doctor"), "  fail  engine  ", 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_without_its_engine_every_command_says_so_in_a_line(
+    words: tuple[str, ...], begins: str, status: int, repository: Path
+) -> None:
+    code = (
+        "import runpy, sys; sys.modules['dlcp._native'] = None;"
+        "runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=repository
+    )
+    assert done.returncode == status, done.stderr
+    said = (done.stdout if status == 1 and words[1] == "doctor" else done.stderr).splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"{begins}the compiled engine does not load: ")
+    assert said[0].endswith(
+        "install dlcp again; in a checkout: pip install --no-deps --force-reinstall --no-cache-dir ."
+    )
+
+
+def test_only_what_a_user_can_mend_is_missing() -> None:
+    for error, says in (
+        (ImportError("cannot import name '_native' from 'dlcp'", name="dlcp"), "the compiled engine does"),
+        (
+            ImportError("cannot import name '_core' from 'dlcp_sim'", name="dlcp_sim"),
+            "the compiled simulator does",
+        ),
+        (
+            ImportError("libssl.so.3: cannot open shared object", name="dlcp._native"),
+            "the compiled engine does",
+        ),
+        (ModuleNotFoundError("No module named 'dlcp_sim'", name="dlcp_sim"), "the compiled simulator does"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "this needs torch"),
+    ):
+        assert (missing(error) or "").startswith(says)
+    for error in (
+        ImportError("cannot import name 'Star' from 'dlcp_sim'", name="dlcp_sim"),
+        ModuleNotFoundError("No module named 'dlcp.nothing'", name="dlcp.nothing"),
+    ):
+        assert missing(error) is None
 
 
 @pytest.mark.parametrize("name", ["doctor", "ping", "version"])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from dlcp.arguments import Parser, add_json
 from dlcp.checks import option
+from dlcp.requirements import missing
 
 _HUB_DEFAULTS = {"workers": 4, "worker_gbps": 10.0, "hub_gbps": None}
 
@@ -24,10 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from dlcp import _native  # noqa: F401
     except ImportError as error:
-        print(
-            f"  fail  engine  the compiled engine does not load: {error}\n"
-            "        → in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
-        )
+        print(f"  fail  engine  {missing(error) or error}")
         return 1
     from dlcp.doctor.command import run
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import __main__ as command
+from bench import command
 from bench.report import Bar, Figure, Report
 
 
