@@ -32,6 +32,15 @@ def shown_output(guide: Path) -> list[str]:
     return [line[4:] for text in texts for line in text.splitlines() if "…" not in line]
 
 
+@pytest.mark.parametrize("name", ["gradients", "start"])
+def test_first_programs_show_that_few_bits_save_bytes(name: str) -> None:
+    """One rank alone would send none; that the figure is what the program prints is tested above."""
+    (line,) = shown_output(ROOT / "docs" / f"{name}.md")
+    share = re.fullmatch(r"(\d+)% of float32's bytes", line)
+    assert share is not None
+    assert 0 < int(share[1]) < 100
+
+
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_files_a_guide_names_exist(guide: Path) -> None:
     names = re.findall(r"`([\w/]+\.(?:md|py|hpp|toml))`", guide.read_text())
