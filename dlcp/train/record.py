@@ -17,6 +17,8 @@ from dlcp.train.plan import Run
 
 # Raised when a field changes its meaning: an old record is then refused rather than misread.
 VERSION = 1
+LOOPBACK = "loopback"
+"""How the words about the network begin where all ranks were on one host, without a lab."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from dlcp.train.errors import TrainError
 from dlcp.train.exchange import Exchanges, open_exchanges, open_lab
 from dlcp.train.plan import LabLinks, Run, TrainingPlan
 from dlcp.train.ranks import TrainingRanks
-from dlcp.train.record import Epoch, Gradients, LinkCounts, Network, Record, RunRecord
+from dlcp.train.record import LOOPBACK, Epoch, Gradients, LinkCounts, Network, Record, RunRecord
 from dlcp.train.view import View
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _describe_network(plan: TrainingPlan) -> str:
             rate += f" and {plan.links.delay_s * 1e3:g} ms"
         words, where = f"{plan.world_size} network namespaces, {rate} each, MTU 1500", "in the kernel"
     else:
-        words, where = "loopback, datagrams of Ethernet's size, no shared memory", "in the engine"
+        words, where = f"{LOOPBACK}, datagrams of Ethernet's size, no shared memory", "in the engine"
     if any(run.configuration.loss_ratio for run in plan.runs):
         words += f"; loss injected per packet on arrival, {where}"
     return words

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
 from dlcp.train.plan import GLOO, Configuration, percent
-from dlcp.train.record import Record, RunRecord
+from dlcp.train.record import LOOPBACK, Record, RunRecord
 from dlcp.units import aligned, fitted, grouped, plural
 
 
@@ -136,6 +136,12 @@ def findings(record: Record) -> list[str]:
         found += _giving_up(record, model)
         found += _slowdown(record, model)
         found += _by_exchange(record, model)
+    if record.network.startswith(LOOPBACK) and any(
+        one.run.configuration.recipe == "low_bit" for one in record.runs
+    ):
+        found.append(
+            "Loopback costs no bytes, so fewer bits save no time here; --lab shows a network (root only)."
+        )
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from dlcp.train import table
 from dlcp.train.plan import Configuration, Run, TrainingPlan, plan_runs
 from dlcp.train.record import Gradients, Network, Record
+from dlcp.train.run_plan import new_record
 
 
 @pytest.fixture
@@ -117,6 +118,17 @@ def test_what_low_bits_save_is_in_the_table_and_no_error(record: Record) -> None
     )
     # Weights that few bits end with are their own.
     assert not any(line.startswith("WRONG") for line in found)
+
+
+def test_that_loopback_costs_no_bytes_is_said_where_few_bits_met_it(record: Record) -> None:
+    few = with_low_bits(record)
+    assert not any("Loopback" in line for line in table.findings(few))
+    plan = TrainingPlan(tuple(one.run for one in few.runs), 3, Path())
+    few.network = new_record(plan).network
+    says = "Loopback costs no bytes, so fewer bits save no time here; --lab shows a network (root only)."
+    assert table.findings(few)[-1] == says
+    record.network = few.network
+    assert says not in table.findings(record)
 
 
 def test_a_rank_alone_sends_nothing_and_is_not_compared(record: Record) -> None:
