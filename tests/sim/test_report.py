@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlcp.units import duration
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.report import comparison, pictures, timeline, write_report
 from dlcp_sim.report.tables import Table, names, run_costs
@@ -198,6 +199,20 @@ def test_page_stands_alone_and_says_how_to_repeat_it(result: Result, other: Resu
     for one in (result, other):
         assert f"seed {one.seed}" in text
     assert "senders = 8" in text
+
+
+def test_page_begins_with_what_was_simulated(result: Result, other: Result, tmp_path: Path) -> None:
+    others = [
+        Result({**other.metadata, "scenario": {**other.scenario, "transport": {"kind": kind}}}, other.arrays)
+        for kind in "abcd"
+    ]
+    text = write_report([result, *others], tmp_path / "page.html").read_text()
+    (said,) = re.findall("<h1>.*</h1>\n<p>(.*)</p>", text)
+    least, most = sorted((result.simulated_s, other.simulated_s))
+    assert said == (
+        "Simulated: 16 hosts (three_tier, links of 100.0 Gb/s); incast: 8 flows, "
+        f"{duration(least)} to {duration(most)} of simulated time; over ndp, a, b, c, d."
+    )
 
 
 def test_page_of_a_result_that_was_stopped_says_so(result: Result, tmp_path: Path) -> None:

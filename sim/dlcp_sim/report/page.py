@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlcp.units import duration, grouped, rate
 from dlcp_sim.report import pictures, timeline
 from dlcp_sim.report.tables import Table, comparison, names, run_costs
 from dlcp_sim.result import Result
@@ -89,6 +90,7 @@ def _page(
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
     yield f"<h1>{escape(title)}</h1>"
+    yield f"<p>{escape(_what_was_simulated(results))}</p>"
     count = "1 run" if len(results) == 1 else f"{len(results)} runs"
     seeds = sorted({result.seed for result in results})
     words = f"seed {seeds[0]}" if len(seeds) == 1 else "seeds " + ", ".join(map(str, seeds))
@@ -117,6 +119,38 @@ def _page(
         opened = " open" if len(results) == 1 else ""
         yield f"<details{opened}><summary>{escape(about)}</summary><pre>{escape(scenario)}</pre></details>"
     yield "</main></body></html>"
+
+
+def _what_was_simulated(results: Sequence[Result]) -> str:
+    """A sentence: fabric, load, flows, time, and every transport. What runs do not share is said of each."""
+
+    def of_each(say: Callable[[Result], str]) -> str:
+        return " and ".join(dict.fromkeys(map(say, results)))
+
+    def between(values: Sequence[float], say: Callable[[float], str]) -> str:
+        return " to ".join(dict.fromkeys((say(min(values)), say(max(values)))))
+
+    def fabric(result: Result) -> str:
+        rates = between(result.ports.rate_bps.tolist(), rate) if len(result.ports) else "no rate"
+        return f"{result.metadata['hosts']} hosts ({result.scenario['fabric']['kind']}, links of {rates})"
+
+    def load(result: Result) -> str:
+        workload = result.scenario["workload"]
+        return str(workload["kind"]) + (f" at load {workload['load']:g}" if "load" in workload else "")
+
+    # Collectives that the transport's executor runs are tasks, and no flows.
+    tasks = [0 if result.tasks is None else len(result.tasks.finish_s) for result in results]
+    flows = [len(result.flows) for result in results]
+    many = (
+        f"{between(flows, grouped)} flows"
+        if any(flows) or not any(tasks)
+        else f"{between(tasks, grouped)} tasks"
+    )
+    time = between([result.simulated_s for result in results], duration)
+    transports = ", ".join(dict.fromkeys(str(result.scenario["transport"]["kind"]) for result in results))
+    return (
+        f"Simulated: {of_each(fabric)}; {of_each(load)}: {many}, {time} of simulated time; over {transports}."
+    )
 
 
 def _pictures(results: Sequence[Result], timelines: Mapping[str, timeline.Iterations]) -> Iterator[str]:
