@@ -7,6 +7,7 @@ two endpoints do over loopback, and adds it and applies the sum, as an optimizer
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -45,14 +46,11 @@ def look_at_hub(
 ) -> Iterator[Finding]:
     """Findings about this host as a hub of `workers` with links of `worker_bps` each.
 
-    `hub_bps`: the rate of its own links; None: the line rate of the card that leads to `toward`. Takes about a second,
-    of all processors that this process may use.
+    `hub_bps`: the rate of its own links; None: the line rate of the card that leads to `toward`, and no limit where it
+    does not say. Takes about a second, of all processors that this process may use.
     """
     if hub_bps is None:
         hub_bps, whose = _line_rate(settings, toward)
-        if hub_bps is None:
-            yield HUB.fail(f"the line rate of {whose} is not known", "dlcp doctor --hub --hub-gbps N")
-            return
     else:
         whose = "--hub-gbps"
     try:
@@ -67,8 +65,14 @@ def look_at_hub(
     memory = memory_bytes_per_s(cores)
     update = update_bytes_per_s(workers)
     packets = pair.goodput_bps / 8
-    rates = HubRates(hub_bps / 8, memory, 1 / (2 / packets + 1 / update), cores)
-    yield HUB.ok(f"network: {_rate(rates.network_bytes_per_s)} one way ({whose})")
+    rates = HubRates(
+        math.inf if hub_bps is None else hub_bps / 8, memory, 1 / (2 / packets + 1 / update), cores
+    )
+    if hub_bps is None:
+        text = f"network: the line rate of {whose} is not known, so it is taken for no limit"
+        yield HUB.warn(text, "dlcp doctor --hub --hub-gbps N, with the rate of the hub's link")
+    else:
+        yield HUB.ok(f"network: {_rate(rates.network_bytes_per_s)} one way ({whose})")
     per_byte = traffic_per_byte(workers, 1)
     yield HUB.ok(
         f"memory: {_rate(memory)} by {cores} cores; {per_byte:.1f} bytes of it for each of a contribution, with SGD and"

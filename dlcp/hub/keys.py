@@ -15,6 +15,9 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.key_warnings import file_warnings, key_fault
 from dlcp.transport.setting_rules import KEY_BYTES
 
+DRAW = "head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \\n'"
+"""The command that writes a new key's digits, by what every system has."""
+
 
 def read_keys(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     """What admits a job, by its name. Raises ArgumentError: it cannot be read, or a line is none. Shows no key."""
@@ -47,7 +50,6 @@ def read_keys(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
 def warnings_of(path: str | os.PathLike[str], keys: Mapping[str, bytes]) -> list[str]:
     """What speaks against the file and its keys, as of a rank's: a sentence each."""
     faults = {name: fault for name, key in keys.items() if (fault := key_fault(key))}
-    anew = "draw another: head -c 32 /dev/urandom | xxd -p -c 64"
     return file_warnings(Path(path)) + [
-        f"the key of job {name!r} {fault}; {anew}" for name, fault in faults.items()
+        f"the key of job {name!r} {fault}; draw another: {DRAW}" for name, fault in faults.items()
     ]

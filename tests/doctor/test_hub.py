@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlcp.cli import main
+from dlcp.doctor import hub
 from dlcp.doctor.balance import CORES, MEMORY, NETWORK, WORKERS, HubRates, balance, traffic_per_byte
 from dlcp.doctor.finding import Verdict
 from dlcp.doctor.hub import describe
@@ -87,6 +88,19 @@ def test_the_command_prints_three_rates_and_the_limit(capsys: pytest.CaptureFixt
     assert "12.50 GB/s" in findings[0]["text"]
     # A worker's link is a thousandth of what any host adds, so that its own rates do not matter here.
     assert "bound by the workers' links" in findings[3]["text"]
+
+
+def test_a_line_rate_that_nobody_knows_is_no_limit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_line_rate", lambda *_: (None, "eth0"))
+    assert main(["doctor", "--hub", "--workers", "2", "--worker-gbps", "0.001", "--json"]) == 0
+    network, *_, limit = json.loads(capsys.readouterr().out)["hosts"][0]["findings"]
+    assert network["verdict"] == Verdict.WARN
+    assert network["text"] == "network: the line rate of eth0 is not known, so it is taken for no limit"
+    assert "--hub-gbps N" in network["remedy"]
+    assert "bound by the workers' links; the next limit is its network" not in limit["text"]
+    assert "bound by the workers' links" in limit["text"]
 
 
 @pytest.mark.parametrize(

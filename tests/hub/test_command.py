@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dlcp.cli import main
 from dlcp.errors import ArgumentError
-from dlcp.hub.keys import read_keys, warnings_of
+from dlcp.hub.keys import DRAW, read_keys, warnings_of
+from dlcp.transport.key_warnings import key_fault
+from dlcp.transport.settings import read_key_file
 
 KEY = bytes(range(32)).hex()
 
@@ -29,6 +32,17 @@ def test_keys_that_can_be_guessed_and_their_file_are_named(keys: Path) -> None:
         "the key of job 'other' has only 1 different bytes and can be guessed; draw another: head -c"
         in guessed
     )
+
+
+def test_the_command_of_the_guide_draws_a_key(tmp_path: Path, repository: Path) -> None:
+    drawn, listed, *_ = (
+        line for line in (repository / "docs" / "hub.md").read_text().splitlines() if "hub.key" in line
+    )
+    assert drawn.startswith(f"{DRAW} > hub.key ")
+    subprocess.run(["sh", "-ec", f"{drawn}\n{listed}"], cwd=tmp_path, check=True)
+    key = read_key_file(tmp_path / "hub.key")
+    assert key_fault(key) is None
+    assert read_keys(tmp_path / "hub.keys") == {"job": key}
 
 
 def test_the_file_of_keys_is_read(keys: Path) -> None:
