@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dlcp.units import parse_fraction
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that complains in one line."""
@@ -95,15 +97,14 @@ def loss(high: float = 1.0) -> Callable[[str], float]:
 
     def read_loss(text: str) -> float:
         try:
-            number = float(text.removesuffix("%"))
+            ratio = parse_fraction(text)
         except ValueError:
-            number = -1.0
-        ratio = number / 100 if text.endswith("%") else number
+            ratio = -1.0
         if 0 <= ratio <= high:
             return ratio
-        if 1 < number <= 100 * high and ratio == number:
+        if 1 < ratio <= 100 * high and not text.endswith("%"):
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no fraction; if it is meant in percent, give {text}% or {number / 100:g}"
+                f"{text!r} is no fraction; if it is meant in percent, give {text}% or {ratio / 100:g}"
             )
         accepted = f"0 to {high:g}, or 0% to {100 * high:g}%"
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {accepted}")

@@ -40,6 +40,12 @@ def parse_size(text: str) -> int:
     return int(found[1]) << _SHIFTS[found[2].lower()]
 
 
+def parse_fraction(text: str) -> float:
+    """A share, of 0.05 as of 5%. Raises ValueError; what range is accepted is the caller's."""
+    number = float(text.removesuffix("%"))
+    return number / 100 if text.endswith("%") else number
+
+
 def size(nbytes: int) -> str:
     """Bytes as `parse_size` takes them: 64K, or 4092 if they are no multiple of a unit."""
     unit = next(

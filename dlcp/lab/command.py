@@ -31,7 +31,7 @@ from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.progress import shown
 from dlcp.rank_processes import exit_status
 from dlcp.signals import raising
-from dlcp.units import parse_rate, plural
+from dlcp.units import parse_fraction, parse_rate, plural
 
 _EPILOG = """\
 SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one
@@ -378,7 +378,8 @@ def _describe_fault(parser: Parser) -> None:
         "--burst",
         type=_burst,
         metavar="ENTER,LEAVE[,LOSS]",
-        help="Gilbert's bursts: with what probability a packet begins one and ends one, and the loss in it (1)",
+        help="Gilbert's bursts: with what probability a packet begins one and ends one, and the loss in it (1); each "
+        "0.01 or 1%%",
     )
     rate = "a lower rate, such as 20M"
     parser.add_argument("--rate", dest="rate_bps", type=parse_rate, metavar="RATE", help=rate)
@@ -424,7 +425,7 @@ def _converge(text: str) -> float:
 
 def _burst(text: str) -> Burst:
     try:
-        return Burst(*(float(word) for word in text.split(",")))
+        return Burst(*(parse_fraction(word) for word in text.split(",")))
     except (ValueError, TypeError) as error:
         words = str(error) if isinstance(error, FabricError) else f"{text!r} is not ENTER,LEAVE[,LOSS]"
         raise argparse.ArgumentTypeError(words) from None

@@ -16,6 +16,7 @@ from dlcp import _native
 from dlcp.checks import is_integer, is_number
 from dlcp.errors import InterfaceError
 from dlcp.transport.interfaces import Pattern
+from dlcp.units import parse_fraction
 
 KEY_BYTES = 32
 CLASSES = 8
@@ -134,11 +135,15 @@ def _rule(entry: _native.Setting) -> SettingRule:
 
 def _number(entry: _native.Setting) -> SettingRule:
     begin = "a number above" if entry.above else "a number from"
+    accepted = f"{begin} {entry.low:g} {'up to' if entry.above else 'to'} {entry.high:g}"
+    is_fraction = entry.name.endswith("_ratio")
+    if is_fraction:
+        accepted += f" (in the environment also {100 * entry.low:g}% to {100 * entry.high:g}%)"
     return SettingRule(
         entry,
-        float,
+        parse_fraction if is_fraction else float,
         lambda value: is_number(value, entry.low, entry.high, above=entry.above),
-        f"{begin} {entry.low:g} {'up to' if entry.above else 'to'} {entry.high:g}",
+        accepted,
     )
 
 

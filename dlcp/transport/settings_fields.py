@@ -37,7 +37,7 @@ class SettingsFields:
     """
     inject_loss_ratio: float = 0.0
     """Share of arriving packets that is dropped on purpose, for demonstrations and tests. Logged and counted.
-    Accepted: a number from 0 to 1.
+    Accepted: a number from 0 to 1 (in the environment also 0% to 100%).
     """
     port_range: str | None = None
     """In place of `port`: low-high, of which each process takes the first free port, so that a firewall can let them

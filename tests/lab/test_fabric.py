@@ -267,7 +267,7 @@ def test_hosts_that_are_not_there_are_refused(text: str) -> None:
 
 def test_words_for_a_link_become_a_fault() -> None:
     options = _parser().parse_args(
-        ["fault", "l0-s1", "--loss", "0.01", "--burst", "0.01,0.2", "--rate", "20M"]
+        ["fault", "l0-s1", "--loss", "0.01", "--burst", "0.01,20%", "--rate", "20M"]
     )
     assert (options.loss_ratio, options.burst, options.rate_bps) == (0.01, Burst(0.01, 0.2), 20_000_000)
     assert _parser().parse_args(["fault", "l0-s1", "--up"]).down is False

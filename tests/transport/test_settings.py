@@ -51,6 +51,7 @@ def test_environment_reads_every_type() -> None:
     settings = Settings.load(
         environ={
             "DLCP_PEER_TIMEOUT_S": "2.5",
+            "DLCP_INJECT_LOSS_RATIO": "5%",
             "DLCP_ENCRYPT": "no",
             "DLCP_INTERFACE": "0000:3b:00.0",
             "DLCP_MAX_DATAGRAM_BYTES": "auto",
@@ -71,7 +72,7 @@ def test_environment_reads_every_type() -> None:
             "DLCP_FLIGHT_RECORDER_DIR": "/var/log/dlcp",
         }
     )
-    assert settings.peer_timeout_s == 2.5
+    assert (settings.peer_timeout_s, settings.inject_loss_ratio) == (2.5, 0.05)
     assert settings.interface == "0000:3b:00.0"
     assert settings.max_datagram_bytes is None
     assert settings.dscp[7] == 46
@@ -116,6 +117,11 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_MIN_RUN_PACKETS": ""}, "DLCP_MIN_RUN_PACKETS is ''; accepted"),
         ({"DLCP_ENCRYPT": "maybe"}, "DLCP_ENCRYPT is 'maybe'; accepted: true or false"),
         ({"DLCP_PEER_TIMEOUT_S": "nan"}, "DLCP_PEER_TIMEOUT_S is nan; accepted"),
+        (
+            {"DLCP_INJECT_LOSS_RATIO": "5"},
+            "is 5.0; accepted: a number from 0 to 1 (in the environment also 0% to",
+        ),
+        ({"DLCP_INJECT_LOSS_RATIO": "a%"}, "DLCP_INJECT_LOSS_RATIO is 'a%'; accepted: a number from 0 to 1"),
         ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of auto, window, line_rate, credit"),
         ({"DLCP_SHM": "2"}, "DLCP_SHM is '2'; accepted: true or false"),
         ({"DLCP_SOCKET_IFNAME": "eth0"}, "unknown environment variable 'DLCP_SOCKET_IFNAME'"),
