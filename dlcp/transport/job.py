@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlcp import __version__, checks, errors
+from dlcp import __version__, _native, checks, errors
 from dlcp.transport.adder_table import Opening, open_adders
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
@@ -48,7 +48,6 @@ from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
 if TYPE_CHECKING:
-    from dlcp import _native
     from dlcp.transport.prometheus import PrometheusServer
 
 SIZE_MAX = 1 << 20
@@ -111,8 +110,8 @@ class Job(JobRanks, Closeable):
         meeting = Meeting(store, rank, size, timeout_s)
         try:
             given = Settings.load(**changes) if settings is None else settings.replace(**changes)
-            place = _choose_place(given, toward)
-            while not self._take_part(meeting, given, *place):
+            place, interface, self._why_interface = _choose_place(given, toward)
+            while not self._take_part(meeting, given, place, interface):
                 self._leave()
         except BaseException as error:
             self._leave()
@@ -290,8 +289,7 @@ class Job(JobRanks, Closeable):
     def _describe_start(self) -> str:
         """Logs what runs, where, over which driver, and how it is protected."""
         settings = self.settings
-        key = "not authenticated" if settings.job_key() is None else "authenticated"
-        on = f", interface {self.card.interface}" if self.card.interface else ""
+        on = f", interface {self.card.interface} ({self._why_interface})" if self.card.interface else ""
         if self.card.line_rate_bps:
             why = "as set" if settings.line_rate_bps else "by its driver's word"
             on += f" of {self.card.line_rate_bps / 1e9:g} Gbit/s {why}"
@@ -299,10 +297,11 @@ class Job(JobRanks, Closeable):
             on += f" of unknown rate ({Network(()).link_bps / 1e9:g} Gbit/s assumed; line_rate_bps sets it)"
         shared = "shared" if settings.driver.startswith("local") else "no shared"
         served = f"; metrics at {self.metrics_server.url}" if self.metrics_server is not None else ""
+        why_driver = "default" if settings.network_driver == Settings.driver else "asked for"
         return (
             f"dlcp {__version__}, one of {self.size} ranks, at {self.card.place}{on}; driver"
-            f" {settings.network_driver}, {shared} memory with ranks of this host; packets are"
-            f" {'encrypted' if settings.encrypt else key}{served}"
+            f" {settings.network_driver} ({why_driver}), {shared} memory with ranks of this host; packets are"
+            f" {_describe_protection(settings)}{served}"
         )
 
     def _members(self, given: Sequence[int] | None) -> tuple[int, ...]:
@@ -349,8 +348,8 @@ def for_collectives(settings: Settings) -> Settings:
     return settings.replace(**changes) if changes else settings
 
 
-def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str | None], str | None]:
-    """Settings of the place to bind, and the interface's name where it is known.
+def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str | None], str | None, str]:
+    """Settings of the place to bind, the interface's name where it is known, and why it is that one.
 
     A pattern of interfaces chooses an address, and no more: ranks of one host reach each other at it over loopback,
     which a socket bound to the interface would not hear. Below the kernel there is nothing to choose among: the kernel
@@ -358,13 +357,26 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
     """
     if settings.below_kernel:
         settings.need_own_address()
-        return {}, next(iter(settings.devices), None)
+        return {}, next(iter(settings.devices), None), "asked for"
     if settings.bind_host is not None:
-        return {}, settings.interface
+        return {}, settings.interface, "asked for"
     if settings.interface is None and toward is None:
-        return {}, "lo"  # as Endpoint does
+        return {}, "lo", "default"  # as Endpoint does
     chosen = choose_bind_host(settings.interface, toward)
-    return {"bind_host": chosen.host, "interface": None}, chosen.interface
+    why = f"on the route to {toward}" if settings.interface is None else "DLCP_INTERFACE"
+    return {"bind_host": chosen.host, "interface": None}, chosen.interface, why
+
+
+def _describe_protection(settings: Settings) -> str:
+    """How packets are protected, and by which cipher: the quickest, or what is quickest for two hosts that differ."""
+    if settings.job_key() is None:
+        return "not authenticated"
+    how = "encrypted" if settings.encrypt else "authenticated"
+    if settings.cipher != "any" or settings.crypto_library != "fastest":
+        return f"{how} by {'aes_128_gcm' if settings.cipher == 'any' else settings.cipher}"
+    costs_ns = _native.offered_ciphers()
+    between = " between hosts like this one" if len(costs_ns) > 1 else ""
+    return f"{how} by {min(costs_ns, key=costs_ns.__getitem__)}{between}"
 
 
 def _seconds(name: str, value: object) -> float:

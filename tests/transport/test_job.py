@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp import errors
+from dlcp import _native, errors
 from dlcp.transport import Endpoint, Settings, job_ranks, rank_card, round_trip
 from dlcp.transport import job as job_module
 from dlcp.transport import meeting as meeting_module
@@ -592,7 +592,7 @@ def test_ranks_of_a_host_share_memory_whatever_leads_out_of_it(driver: str, shm:
 
 def test_device_below_the_kernel_is_not_looked_up_in_the_kernel() -> None:
     settings = Settings(driver="dpdk", interface="0000:3b:00.0", bind_host="10.0.0.1/24")
-    assert _choose_place(settings, "10.0.0.9") == ({}, "0000:3b:00.0")
+    assert _choose_place(settings, "10.0.0.9") == ({}, "0000:3b:00.0", "asked for")
 
 
 def test_closed_job_opens_no_group(start: Start) -> None:
@@ -807,16 +807,30 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
         first, _ = start(2, metrics_port=0)
     (line,) = [text for text in caplog.messages if text.startswith("rank 0: dlcp ")]
     assert (
-        f"one of 2 ranks, at {first.card.place}, interface lo; driver udp, shared memory with ranks" in line
+        f"one of 2 ranks, at {first.card.place}, interface lo (default); driver udp (default), shared memory with ranks"
+        in line
     )
-    assert line.endswith(f"packets are authenticated; metrics at {first.metrics_server.url}")
+    costs_ns = _native.offered_ciphers()
+    assert f"packets are authenticated by {min(costs_ns, key=lambda name: costs_ns[name])}" in line
+    assert line.endswith(f"; metrics at {first.metrics_server.url}")
     first.card = replace(first.card, line_rate_bps=25_000_000_000)
-    assert ", interface lo of 25 Gbit/s by its driver's word; driver udp" in first._describe_start()
+    assert ", interface lo (default) of 25 Gbit/s by its driver's word; driver udp" in first._describe_start()
     first.settings = first.settings.replace(line_rate_bps=25_000_000_000)
-    assert ", interface lo of 25 Gbit/s as set; driver udp" in first._describe_start()
+    assert ", interface lo (default) of 25 Gbit/s as set; driver udp" in first._describe_start()
     first.card = replace(first.card, line_rate_bps=0, address="10.0.0.1:4000")
-    unknown = ", interface lo of unknown rate (10 Gbit/s assumed; line_rate_bps sets it); driver udp"
+    unknown = ", interface lo (default) of unknown rate (10 Gbit/s assumed; line_rate_bps sets it); driver udp"
     assert unknown in first._describe_start()
+    first.settings = first.settings.replace(cipher="aes_128_gcm", encrypt=True)
+    assert "packets are encrypted by aes_128_gcm; metrics" in first._describe_start()
+
+
+def test_start_says_why_it_is_this_interface(start: Start) -> None:
+    for changes, toward, why in (
+        ({}, "127.0.0.1", "on the route to 127.0.0.1"),
+        ({"interface": "lo"}, "127.0.0.1", "DLCP_INTERFACE"),
+    ):
+        (job,) = start(1, toward=toward, **changes)
+        assert f", interface lo ({why})" in job._describe_start()
 
 
 def test_record_in_the_store_is_readable_text(start: Start) -> None:
