@@ -15,7 +15,7 @@ from dlcp.doctor.hosts import Listener, examine_hosts
 from dlcp.doctor.hub import look_at_hub
 from dlcp.doctor.launcher import look_at_launcher
 from dlcp.doctor.ranks import examine_ranks
-from dlcp.doctor.report import Examination, Host, wants_colour
+from dlcp.doctor.report import Examination, Host, terminal_columns, wants_colour
 from dlcp.doctor.software import describe_host
 from dlcp.errors import JobError
 from dlcp.rank_processes import launched
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.to_json(), indent=2))
     else:
-        for line in found.lines(verbose=options.verbose, colour=wants_colour()):
+        for line in found.lines(verbose=options.verbose, colour=wants_colour(), columns=terminal_columns()):
             print(line)
     return 1 if worst(found.everything) == Verdict.FAIL else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import sys
 import textwrap
@@ -58,15 +59,18 @@ class Examination:
             "pairs": [asdict(pair) for pair in self.pairs],
         }
 
-    def lines(self, *, verbose: bool, colour: bool) -> Iterator[str]:
-        """The whole report for people. `verbose`: what is in order on each host as well, a line each."""
+    def lines(self, *, verbose: bool, colour: bool, columns: int | None = None) -> Iterator[str]:
+        """The whole report for people. `verbose`: what is in order on each host as well, a line each.
+
+        `columns`: as finding_lines has it.
+        """
         for host in self.hosts:
             yield f"{host.name}:"
             shown = [one for one in host.findings if verbose or one.verdict != Verdict.OK]
             chosen = None if self.names else _chosen(host.findings)
             if chosen is not None and chosen not in shown:
                 shown.insert(0, chosen)
-            yield from finding_lines(shown, colour)
+            yield from finding_lines(shown, colour, columns)
             if others := [one for one in host.findings if one not in shown]:
                 topics = ", ".join(dict.fromkeys(one.topic for one in others))
                 yield from textwrap.wrap(
@@ -77,7 +81,7 @@ class Examination:
                 )
         if self.names:
             yield f"\nbetween {', '.join(self.names)}:"
-            yield from finding_lines(self.findings, colour)
+            yield from finding_lines(self.findings, colour, columns)
             yield from pair_lines(self.names, self.pairs)
         yield f"\n{summary_line(self.everything)}"
 
@@ -87,15 +91,26 @@ def _chosen(findings: Sequence[Finding]) -> Finding | None:
     return next((one for one in findings if one.topic == "interface"), None)
 
 
-def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator[str]:
-    """A line per finding and one for what mends it."""
+def finding_lines(
+    findings: Iterable[Finding], colour: bool = False, columns: int | None = None
+) -> Iterator[str]:
+    """A line per finding and one for what mends it. `columns`: of the terminal; None: nobody looks, so one may grep.
+
+    What mends it stays in one line, which the terminal breaks: a command is copied.
+    """
     listed = list(findings)
     width = max((len(one.topic) for one in listed), default=0)
     for one in listed:
         verdict = f"{one.verdict:<4}"
         if colour:
             verdict = f"\x1b[{_COLOURS[one.verdict]}m{verdict}\x1b[0m"
-        yield f"  {verdict}  {one.topic:<{width}}  {one.text}"
+        first, *more = [one.text]
+        if columns is not None:
+            room = max(20, columns - width - 10)
+            first, *more = textwrap.wrap(one.text, room, break_long_words=False, break_on_hyphens=False)
+        yield f"  {verdict}  {one.topic:<{width}}  {first}"
+        for text in more:
+            yield f"  {'':4}  {'':{width}}  {text}"
         if one.remedy is not None:
             yield f"  {'':4}  {'':{width}}    {'better' if one.verdict == Verdict.OK else 'mend'}: {one.remedy}"
 
@@ -127,6 +142,11 @@ def pair_lines(names: Sequence[str], pairs: Sequence[RankPair]) -> Iterator[str]
             )
         else:
             yield _extremes(title, names, pairs, number, form)
+
+
+def terminal_columns() -> int | None:
+    """Of the terminal that standard output is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:

@@ -63,6 +63,17 @@ def test_what_is_in_order_is_a_line_and_the_interface() -> None:
     assert lines[-1] == whole[-1] == "\n1 failed, 1 warning, 10 in order"
 
 
+def test_long_sentences_fit_the_terminal_and_commands_stay_whole() -> None:
+    long = Topic("interface").warn("some-words " * 12 + "are said", "a command " * 12)
+    lines = list(finding_lines([long], True, 60))
+    assert [line.replace("\x1b[33mwarn\x1b[0m", "warn") for line in lines[:2]] == [
+        "  warn  interface  " + " ".join(["some-words"] * 3),
+        "                   " + " ".join(["some-words"] * 3),
+    ]
+    assert lines[-1].endswith(f"mend: {long.remedy}")
+    assert len(list(finding_lines([long]))) == 2
+
+
 def test_colour_is_around_the_verdict_only() -> None:
     assert list(finding_lines(FINDINGS[2:], colour=True)) == [
         "  \x1b[31mfail\x1b[0m  key  key file k is a directory"
