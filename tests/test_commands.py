@@ -67,7 +67,7 @@ READ_LOSS, READ_INTEGER = "read_loss", "read"
 # Flag → the name of the function that reads it (None: a switch), the word that follows it (None: any), how many
 # commands have it at least, and words of every help of it.
 FAMILY: dict[str, tuple[str | None, str | None, int, str]] = {
-    "--json": (None, None, 23, "print JSON"),
+    "--json": (None, None, 26, "print JSON"),
     "--quick": (None, None, 3, "a minute"),
     "--no-picture": (None, None, 4, "only"),
     "--dry-run": (None, None, 2, "show"),

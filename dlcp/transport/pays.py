@@ -8,11 +8,13 @@ good for everybody. torch is not needed.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from dlcp.arguments import Parser, loss
+from dlcp.arguments import Parser, add_json, loss
 from dlcp.checks import option
 from dlcp.transport.coded import GROUP_VALUES, codec_traits
 from dlcp.transport.schedule.choose import choose
@@ -79,18 +81,36 @@ def share(codec: str) -> float:
     return codec_traits(codec).group_bytes / (GROUP_VALUES * _FLOAT_BYTES)
 
 
+def figures(training: Training) -> dict[str, dict[str, float]]:
+    """By name, of a step: the share of float32's bytes, the exchange's time, the step's, and that beside Gloo's."""
+    exchanges = exchange_s(training)
+    gloo_s = training.step_s + exchanges["Gloo"]
+    shares = {"8 bits": share("int8"), "4 bits": share("int4")}
+    return {
+        name: {
+            "bytes_ratio": shares.get(name, 1.0),
+            "exchange_s": seconds,
+            "step_s": training.step_s + seconds,
+            "gloo_ratio": (training.step_s + seconds) / gloo_s,
+        }
+        for name, seconds in exchanges.items()
+    }
+
+
+def to_json(training: Training) -> dict[str, Any]:
+    """As `--json` prints it: what was given, and the figures."""
+    return asdict(training) | {"estimates": figures(training)}
+
+
 def report(training: Training) -> Iterator[str]:
     """The lines that the command prints."""
     hosts = len(set(training.hosts))
     where = f"{plural(training.ranks, 'rank')} on {plural(hosts, 'host')}, {rate(training.rate_bps)} each"
     yield f"{grouped(training.parameters)} parameters; {where}; {duration(training.step_s)} without an exchange\n"
     rows = [("", "bytes", "exchange", "step", "beside Gloo's")]
-    exchanges = exchange_s(training)
-    gloo_s = training.step_s + exchanges["Gloo"]
-    for name, seconds in exchanges.items():
-        part = {"8 bits": share("int8"), "4 bits": share("int4")}.get(name, 1)
-        step_s = training.step_s + seconds
-        rows.append((name, f"{part:.1%}", duration(seconds), duration(step_s), f"{step_s / gloo_s:.2f}"))
+    for name, found in figures(training).items():
+        times = (duration(found["exchange_s"]), duration(found["step_s"]))
+        rows.append((name, f"{found['bytes_ratio']:.1%}", *times, f"{found['gloo_ratio']:.2f}"))
     yield from aligned(rows)
     yield ""
     yield "Gloo    a flat ring over TCP that fills its links"
@@ -125,13 +145,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-host", type=option(1, RANKS_MAX), default=1, metavar="N", help=per_host)
     lost = "of the packets on their way, such as 0.01 or 1%%; default: 0"
     parser.add_argument("--loss", type=loss(0.5), default=0.0, metavar="LOSS", help=lost)
+    add_json(parser)
     given = parser.parse_args(arguments)
     if given.ranks % given.per_host or given.ranks == given.per_host:
         parser.error(f"--per-host {given.per_host}: accepted: a divisor of --ranks, not all of them")
     if given.rate < 1:
         parser.error("--rate: accepted: more than 0")
     words = (given.step, given.rate, given.ranks, given.per_host, given.loss)
-    print("\n".join(report(Training(int(given.parameters), *words))))
+    training = Training(int(given.parameters), *words)
+    print(json.dumps(to_json(training), indent=2) if given.json else "\n".join(report(training)))
     return 0
 
 

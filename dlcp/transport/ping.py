@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import random
 import secrets
@@ -25,17 +26,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dlcp.arguments import Parser, loss
+from dlcp.arguments import Parser, add_json, loss
 from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
 from dlcp.exit_status import exit_status
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
-from dlcp.transport.ping_report import PingSample, report
+from dlcp.transport.ping_report import PingSample, figures, report
 from dlcp.transport.settings import Settings
 from dlcp.transport.transfer import TransferFuture
 from dlcp.units import parse_size
@@ -50,7 +50,7 @@ OFFER_BYTES_MAX = 4096
 LISTENER_BYTES_MAX = 4 << 30
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PingPlan:
     """What a client sends."""
 
@@ -175,6 +175,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "dlcp ping") -> 
     options = parser.parse_args(arguments)
     if sum((options.listen, options.demo, options.address is not None)) != 1:
         parser.error("give one of ADDRESS, --listen and --demo")
+    if options.json and options.listen:
+        parser.error("--json is of what the client measured; leave it out with --listen")
     if options.demo and not (options.bind is options.port is options.key_file is None):
         parser.error("--demo chooses address, port and key itself; leave out --bind, --port and --key-file")
     with _sigterm_like_ctrl_c():
@@ -250,13 +252,17 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: PingPlan) -> in
             if not samples:
                 raise
             failure = error
-        print(_headline(options.address, settings, plan))
-        if interrupted:
-            print(f"interrupted after {len(samples)} messages")
-        if failure is not None:
-            print(f"failed after {len(samples)} messages")
-        for line in report(endpoint, LISTENER_RANK, before, samples, counted.get("held_packets", 0)):
-            print(line)
+        ended = "interrupted" if interrupted else "failed" if failure is not None else "done"
+        found = figures(endpoint, LISTENER_RANK, before, samples, counted.get("held_packets", 0))
+        if options.json:
+            sent = dataclasses.asdict(plan)
+            print(json.dumps({"address": options.address, "ended": ended, "plan": sent, **found}, indent=2))
+        else:
+            print(_headline(options.address, settings, plan))
+            if ended != "done":
+                print(f"{ended} after {len(samples)} messages")
+            for line in report(found):
+                print(line)
         if failure is not None:
             sys.stdout.flush()
             raise failure
@@ -326,6 +332,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--listen", action="store_true", help="wait for clients")
     parser.add_argument("--once", action="store_true", help="with --listen: serve one client and end")
     parser.add_argument("--demo", action="store_true", help="both ends on this host")
+    add_json(parser)
     run = parser.add_argument_group("what is sent")
     run.add_argument(
         "--size", type=_size, default=PingPlan.size_bytes, metavar="BYTES", help="of a message (1M)"

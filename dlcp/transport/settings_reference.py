@@ -7,13 +7,15 @@ The table stands in C++ (native/engine/config.hpp, native/io/runtime_options.hpp
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from dlcp.arguments import Parser
+from dlcp.arguments import Parser, add_json
 from dlcp.checks import known
 from dlcp.errors import SettingsError
 from dlcp.transport.setting_rules import SettingRule, rules
@@ -35,9 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Every setting of the transport: its variable, default, what is accepted, and what it is for.",
     )
     parser.add_argument("name", nargs="*", help="a setting, or its variable; all of them if none is named")
-    given = parser.parse_args(arguments).name
-    names = [name.lower().removeprefix("dlcp_") for name in given]
+    add_json(parser)
+    options = parser.parse_args(arguments)
+    names = [name.lower().removeprefix("dlcp_") for name in options.name]
     known("setting", names, rules(), error=SettingsError)
+    if options.json:
+        chosen = [rules()[name] for name in names] or rules().values()
+        print(json.dumps({"settings": [_to_json(rule) for rule in chosen]}, indent=2))
+        return 0
     for section, members in _sections():
         shown = [rule for rule in members if not names or rule.entry.name in names]
         if shown:
@@ -110,12 +117,27 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def _variable(rule: SettingRule) -> str | None:
+    return None if rule.entry.kind == "secret" else f"DLCP_{rule.entry.name.upper()}"
+
+
+def _to_json(rule: SettingRule) -> dict[str, Any]:
+    return {
+        "name": rule.entry.name,
+        "section": rule.entry.section,
+        "variable": _variable(rule),
+        "default": rule.default,
+        "unit": rule.unit or None,
+        "accepted": rule.accepted_or_none,
+        "meaning": rule.entry.sentence,
+    }
+
+
 def _help(rule: SettingRule) -> str:
     entry = rule.entry
     unit = f" ({rule.unit})" if rule.unit else ""
-    variable = "only an argument" if entry.kind == "secret" else f"DLCP_{entry.name.upper()}"
     lines = [
-        f"  {entry.name}{unit}    {variable}",
+        f"  {entry.name}{unit}    {_variable(rule) or 'only an argument'}",
         *_indented(f"default {_default(rule) or 'empty'}; accepted: {rule.accepted_or_none}"),
         *_indented(entry.sentence),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -64,6 +65,21 @@ def test_report_has_every_recipe_beside_gloo(capsys: pytest.CaptureFixture[str])
     assert "loss " not in text
     assert main([*WORDS, "--loss", "1%"]) == 0
     assert "loss " in capsys.readouterr().out
+
+
+def test_json_has_the_figures_of_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["parameters"], found["step_s"], found["rate_bps"], found["ranks"]) == (
+        25_000_000,
+        0.1,
+        1e9,
+        4,
+    )
+    estimates = exchange_s(Training(25_000_000, 0.1, 1e9, 4))
+    assert {name: one["exchange_s"] for name, one in found["estimates"].items()} == estimates
+    assert found["estimates"]["Gloo"]["gloo_ratio"] == 1
+    assert 0.13 < found["estimates"]["4 bits"]["bytes_ratio"] < 0.14
 
 
 @pytest.mark.parametrize(

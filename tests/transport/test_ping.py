@@ -18,7 +18,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport import Endpoint, ping
-from dlcp.transport.ping_report import PingSample, report
+from dlcp.transport.ping_report import PingSample, figures, report
 from tests.support.relay import Header, Relay
 
 # Ends what would hang.
@@ -46,6 +46,24 @@ def test_demo_prints_a_report() -> None:
     assert [line.split()[:2] for line in classes] == [["0", "20"], ["6", "20"]]
     paths = [line.split()[0] for line in lines if line.endswith(" up")]
     assert paths == ["0", "1", "2"]
+
+
+def test_json_has_the_numbers_of_the_report() -> None:
+    result = run("--demo", "--size", "64K", "--count", "40", "--class", "0,6", "--paths", "3", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert (found["ended"], found["messages"], found["message_bytes"]) == ("done", 40, 40 << 16)
+    assert found["plan"]["size_bytes"] == 1 << 16
+    assert found["goodput_bps"] > 0
+    assert 0 < found["latency_s"]["p50"] <= found["latency_s"]["max"]
+    assert [(one["class"], one["messages"]) for one in found["classes"]] == [(0, 20), (6, 20)]
+    assert [one["path"] for one in found["paths"]] == [0, 1, 2]
+
+
+def test_a_listener_has_no_json() -> None:
+    result = run("--listen", "--json")
+    assert result.returncode == 2
+    assert "--json is of what the client measured; leave it out with --listen" in result.stderr
 
 
 def test_demo_bounded_and_encrypted() -> None:
@@ -183,8 +201,10 @@ def test_measure_and_serve_agree_on_what_was_sent() -> None:
         assert counted == {"messages": 7, "message_bytes": 35_000, "abandoned_bytes": 0, "held_packets": 0}
         assert served.result(PATIENCE_S) == (1, counted)
         assert [sample.traffic_class for sample in samples] == [1, 2, 1, 2, 1, 2, 1]
-        assert "no message ended" in list(report(client, 0, before, []))
-        assert any(line.startswith("messages       7") for line in report(client, 0, before, samples))
+        assert "no message ended" in list(report(figures(client, 0, before, [])))
+        assert any(
+            line.startswith("messages       7") for line in report(figures(client, 0, before, samples))
+        )
 
 
 def test_nothing_is_held_by_a_listener_with_little_room() -> None:
@@ -239,10 +259,10 @@ def test_report_of_losses(monkeypatch: pytest.MonkeyPatch) -> None:
         late = before.engine.spurious_losses + 3
         engine = dataclasses.replace(after.engine, lost_packets=lost, spurious_losses=late)
         monkeypatch.setattr(client, "stats", lambda: dataclasses.replace(after, engine=engine))
-        lines = list(report(client, 0, before, samples, held_packets=9))
+        lines = list(report(figures(client, 0, before, samples, held_packets=9)))
         assert any(line.startswith("lost           2 of") and "3 more came late" in line for line in lines)
         assert any(line.startswith("held           9 packets") for line in lines)
-        assert not any(line.startswith("held") for line in report(client, 0, before, samples))
+        assert not any(line.startswith("held") for line in report(figures(client, 0, before, samples)))
 
 
 def test_a_message_ends_not_before_its_latency() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def test_command_prints_one_setting_by_name_or_variable(capsys: pytest.CaptureFi
         "      default 0.01; accepted: a number above 0 up to 10\n"
         "      Round-trip time assumed until one is measured.\n\n"
     )
+
+
+def test_json_has_every_setting_or_those_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["settings"]] == list(rules())
+    assert main(["--json", "DLCP_INITIAL_RTT_S", "key"]) == 0
+    timer, key = json.loads(capsys.readouterr().out)["settings"]
+    assert timer == {
+        "name": "initial_rtt_s",
+        "section": "Timers",
+        "variable": "DLCP_INITIAL_RTT_S",
+        "default": 0.01,
+        "unit": "seconds",
+        "accepted": "a number above 0 up to 10",
+        "meaning": "Round-trip time assumed until one is measured.",
+    }
+    assert (key["variable"], key["default"]) == (None, None)
 
 
 def test_command_names_the_nearest_setting() -> None:
