@@ -1,8 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
 """The `dlcp` command: one door to what people run. Each subcommand is a module of its own, loaded when asked for.
 
-Exit status: what the subcommand says; 2 with one line for bad input, for errors of dlcp and for a missing torch, 130
-after Ctrl-C, 141 when nobody reads the output any more. Nothing here knows what a subcommand does.
+Exit status: what the subcommand says; 2 with one line for bad input, for errors of dlcp and for a missing torch or
+compiled module, 130 after Ctrl-C, 141 when nobody reads the output any more. Nothing here knows what a subcommand does.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def findings(record: Record) -> list[str]:
         one.run.configuration.recipe == "low_bit" for one in record.runs
     ):
         found.append(
-            "Loopback costs no bytes, so fewer bits save no time here; --lab shows a network (root only)."
+            "On loopback bytes cost next to nothing, so fewer bits save no time here; --lab shows a network, as root."
         )
     return found
 

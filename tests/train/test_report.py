@@ -122,10 +122,10 @@ def test_what_low_bits_save_is_in_the_table_and_no_error(record: Record) -> None
 
 def test_that_loopback_costs_no_bytes_is_said_where_few_bits_met_it(record: Record) -> None:
     few = with_low_bits(record)
-    assert not any("Loopback" in line for line in table.findings(few))
+    assert not any("loopback" in line for line in table.findings(few))
     plan = TrainingPlan(tuple(one.run for one in few.runs), 3, Path())
     few.network = new_record(plan).network
-    says = "Loopback costs no bytes, so fewer bits save no time here; --lab shows a network (root only)."
+    says = "On loopback bytes cost next to nothing, so fewer bits save no time here; --lab shows a network, as root."
     assert table.findings(few)[-1] == says
     record.network = few.network
     assert says not in table.findings(record)
