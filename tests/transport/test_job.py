@@ -818,7 +818,9 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
     first.settings = first.settings.replace(line_rate_bps=25_000_000_000)
     assert ", interface lo (default) of 25 Gbit/s as set; driver udp" in first._describe_start()
     first.card = replace(first.card, line_rate_bps=0, address="10.0.0.1:4000")
-    unknown = ", interface lo (default) of unknown rate (10 Gbit/s assumed; line_rate_bps sets it); driver udp"
+    unknown = (
+        ", interface lo (default) of unknown rate (10 Gbit/s assumed; line_rate_bps sets it); driver udp"
+    )
     assert unknown in first._describe_start()
     first.settings = first.settings.replace(cipher="aes_128_gcm", encrypt=True)
     assert "packets are encrypted by aes_128_gcm; metrics" in first._describe_start()
