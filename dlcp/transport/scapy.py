@@ -69,27 +69,22 @@ AUTHENTICATED, ENCRYPTED, RESERVED, TRIMMED = (
 CONTROL_CLASS = 7
 # More than fit in a payload; scapy's own limit for lists is 100.
 LIST_MAX = 1 << 16
-FRAME_TYPES = dict(
-    enumerate(
-        [
-            "padding",
-            "ack",
-            "complete",
-            "outcome",
-            "probe",
-            "trimmed",
-            "hold",
-            "proceed",
-            "refuse",
-            "cancel",
-            "demand",
-            "grant",
-            "close",
-            "hello",
-            "piece",
-        ]
-    )
-)
+# 10 and 11 are not assigned.
+FRAME_TYPES = {
+    0: "padding",
+    1: "ack",
+    2: "complete",
+    3: "outcome",
+    4: "probe",
+    5: "trimmed",
+    6: "hold",
+    7: "proceed",
+    8: "refuse",
+    9: "cancel",
+    12: "close",
+    13: "hello",
+    14: "piece",
+}
 
 Packets = TypeVar("Packets", bound=Iterable[Packet])
 
@@ -454,30 +449,6 @@ class DLCPCancel(DLCPFrame):
         return f" {self.message_id}"
 
 
-class DLCPDemand(DLCPFrame):
-    """How much this sender has ever wanted to send in this session, beyond its unscheduled window."""
-
-    name = "dlcp demand"
-    fixed_bytes = 8
-    fields_desc = [*_prefix(10), LongField("wanted_bytes", 0), _more(8)]
-
-    def says(self) -> str:
-        """How much."""
-        return f" {self.wanted_bytes} bytes"
-
-
-class DLCPGrant(DLCPFrame):
-    """How much this sender may ever send in this session, beyond its unscheduled window."""
-
-    name = "dlcp grant"
-    fixed_bytes = 8
-    fields_desc = [*_prefix(11), LongField("granted_bytes", 0), _more(8)]
-
-    def says(self) -> str:
-        """How much."""
-        return f" {self.granted_bytes} bytes"
-
-
 class DLCPClose(DLCPFrame):
     """The peer leaves."""
 
@@ -542,27 +513,21 @@ class DLCPPiece(DLCPFrame):
         return f" of packet {self.packet_number} bytes {self.offset} to {end} of {self.datagram_bytes}"
 
 
-FRAME_CLASSES: dict[int, type[DLCPFrame]] = dict(
-    enumerate(
-        [
-            DLCPPadding,
-            DLCPAck,
-            DLCPComplete,
-            DLCPOutcome,
-            DLCPProbe,
-            DLCPTrimmed,
-            DLCPHold,
-            DLCPProceed,
-            DLCPRefuse,
-            DLCPCancel,
-            DLCPDemand,
-            DLCPGrant,
-            DLCPClose,
-            DLCPHello,
-            DLCPPiece,
-        ]
-    )
-)
+FRAME_CLASSES: dict[int, type[DLCPFrame]] = {
+    0: DLCPPadding,
+    1: DLCPAck,
+    2: DLCPComplete,
+    3: DLCPOutcome,
+    4: DLCPProbe,
+    5: DLCPTrimmed,
+    6: DLCPHold,
+    7: DLCPProceed,
+    8: DLCPRefuse,
+    9: DLCPCancel,
+    12: DLCPClose,
+    13: DLCPHello,
+    14: DLCPPiece,
+}
 
 
 def _next_frame(_packet: Any, _before: Any, _last: Any, rest: bytes) -> type[Packet]:

@@ -118,13 +118,13 @@ class SettingsFields:
 
     # ---- congestion control ----
     line_rate_bps: int = 0
-    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it; auto learns it from
-    what arrives. Accepted: an integer from 0 to 10 000 000 000 000.
+    """Rate of this host's link; 0: unknown. Congestion control line_rate needs it; auto learns it from what arrives.
+    Accepted: an integer from 0 to 10 000 000 000 000.
     """
     congestion: str = "auto"
     """auto: window, and turns given by a receiver whose line several senders fill; window: a window on ECN marks and
-    median delay; line_rate: line rate, halved when more is lost than is tolerated; credit: the receiver grants
-    bytes at its own line rate, for incast. Accepted: one of auto, window, line_rate, credit.
+    median delay; line_rate: line rate, halved when more is lost than is tolerated. Accepted: one of auto, window,
+    line_rate.
     """
     target_delay_s: float = 0.001
     """Standing queue that the congestion window tolerates. Accepted: a number above 0 up to 10."""

@@ -72,8 +72,6 @@ private:
     void handle_proceed(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_refuse(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_cancel(Peer& peer, const FramesIn& in, const wire::Frame& frame);
-    void handle_demand(Peer& peer, const FramesIn& in, const wire::Frame& frame);
-    void handle_grant(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_close(Peer& peer, const FramesIn& in, const wire::Frame& frame);
     void handle_piece(Peer& peer, const FramesIn& in, const wire::Frame& frame);
 

@@ -147,8 +147,7 @@ inline constexpr SettingRow<EndpointConfig> endpoint_settings[] = {
          "starts."}),
     setting_row<&EndpointConfig::line_rate>({SettingSection::congestion, "line_rate_bps", accept::integer(0, 1e13),
                                              "Rate of this host's link; 0: unknown. Congestion control line_rate "
-                                             "and credit need it; auto learns it from what "
-                                             "arrives."}),
+                                             "needs it; auto learns it from what arrives."}),
     setting_row<&EndpointConfig::dscp>({SettingSection::spraying, "dscp",
                                         accept::special(SettingKind::class_codes),
                                         "DSCP of each traffic class, control last."}),

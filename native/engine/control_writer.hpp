@@ -52,8 +52,6 @@ private:
     void write_proceed(Peer& peer, FramesOut& out);
     void write_refuse(Peer& peer, FramesOut& out);
     void write_cancel(Peer& peer, FramesOut& out);
-    void write_demand(Peer& peer, FramesOut& out);
-    void write_grant(Peer& peer, FramesOut& out);
     void write_floor(Peer& peer, FramesOut& out);
     void write_close(Peer& peer, FramesOut& out);
 

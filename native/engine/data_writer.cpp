@@ -255,7 +255,6 @@ void DataWriter::finish_run(Peer& peer, Run& run) {
     if (sender.in_flight.value == 0) sender.last_progress = run.now;
     sender.run_left = static_cast<std::uint16_t>(sender.run_left - run.size);
     sender.in_flight += Bytes{run.bytes};
-    sender.sent_total += Bytes{run.bytes};
     sender.unrequested_bytes += run.bytes;
     credit_.sent(run.bytes);
     shared_.send_rate.add(run.now, run.bytes);
@@ -330,10 +329,7 @@ std::size_t DataWriter::transmit_run(Time now, Peer& peer, std::uint8_t traffic_
         packets = pieces_.send(now, slots);
     }
     // Later packets change no deadline: deadlines count from the last progress.
-    if (was_idle || !peer.waiting)
-        liveness_.update(now, peer);
-    else
-        liveness_.update_demand(peer);
+    if (was_idle || !peer.waiting) liveness_.update(now, peer);
     return packets;
 }
 

@@ -140,7 +140,7 @@ PeerStatistics Endpoint::peer_statistics(PeerId id) const {
     if (!peer->session) return s;
     const SenderState& sender = peer->session->sender;
     s.queue_delay = sender.queue_delay;
-    s.window = sender.congestion->window(sender.under_way());
+    s.window = sender.congestion->window();
     s.in_flight = sender.in_flight;
     s.credit = sender.credit;
     return s;

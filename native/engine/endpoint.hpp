@@ -24,7 +24,7 @@
 // own, and knows only parts above it in this list:
 //
 //   Liveness        whether a peer owes an answer, and when to ask for it
-//   ReceiverCredit  what senders are allowed: shares of the buffer, turns, grants
+//   ReceiverCredit  what senders are allowed: shares of the buffer, turns
 //   Pieces          data packets that are larger than their path carries
 //   Outgoing        messages to peers
 //   Incoming        messages from peers and the receives for them, which Matching brings together

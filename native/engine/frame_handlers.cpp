@@ -41,8 +41,8 @@ void Arrivals::handle_frame(Peer& peer, const FramesIn& in, const wire::Frame& f
         &Arrivals::handle_proceed,
         &Arrivals::handle_refuse,
         &Arrivals::handle_cancel,
-        &Arrivals::handle_demand,
-        &Arrivals::handle_grant,
+        nullptr,  // 10 and 11: not assigned
+        nullptr,
         &Arrivals::handle_close,
         nullptr,  // hello: only in a packet of its own
         &Arrivals::handle_piece,
@@ -95,7 +95,6 @@ void Arrivals::handle_outcome(Peer& peer, const FramesIn& in, const wire::Frame&
 void Arrivals::handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
     Owed& owed = peer.session->owed;
     owed.ack = owed.ack_full = true;
-    owed.grant = credit_.granted(peer).value > 0;  // the last one may have been lost
     if (frame.flags & wire::probe_flag_unanswered) {
         owed.small = true;
         owed.further_acks = further_acks;
@@ -176,17 +175,6 @@ void Arrivals::handle_cancel(Peer& peer, const FramesIn& in, const wire::Frame& 
     if (entry.state == IncomingIdState::State::held) --receiver.held;
     if (entry.state.may(IncomingIdState::Event::cancel)) entry.state.apply(IncomingIdState::Event::cancel);
     incoming_.answer(peer, id);
-}
-
-// Any peer that asks gets grants, whichever congestion controller this side uses.
-void Arrivals::handle_demand(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
-    credit_.want(in.now, peer, Bytes{wire::load64(frame.body.data())});
-}
-
-void Arrivals::handle_grant(Peer& peer, const FramesIn&, const wire::Frame& frame) {
-    Bytes& granted = peer.session->sender.granted;
-    granted = std::max(granted, Bytes{wire::load64(frame.body.data())});
-    shared_.refresh(peer);
 }
 
 void Arrivals::handle_close(Peer& peer, const FramesIn& in, const wire::Frame&) {

@@ -50,8 +50,7 @@ void ControlWriter::write_frames(Peer& peer, FramesOut& out) {
         &ControlWriter::write_ack,     &ControlWriter::write_complete, &ControlWriter::write_hold,
         &ControlWriter::write_proceed, &ControlWriter::write_refuse,   &ControlWriter::write_probe,
         &ControlWriter::write_cancel,  &ControlWriter::write_outcome,  &ControlWriter::write_trimmed,
-        &ControlWriter::write_grant,   &ControlWriter::write_demand,   &ControlWriter::write_floor,
-        &ControlWriter::write_close};
+        &ControlWriter::write_floor,   &ControlWriter::write_close};
     for (const Write write : writers) (this->*write)(peer, out);
 }
 
@@ -190,16 +189,6 @@ void ControlWriter::write_trimmed(Peer& peer, FramesOut& out) {
     if (n == 0) return;
     out.writer.put_packet_numbers({numbers.data(), n});
     erase_first(numbers, n);
-}
-
-void ControlWriter::write_grant(Peer& peer, FramesOut& out) {
-    bool& due = peer.session->owed.grant;
-    if (due && out.writer.put_total(wire::FrameType::grant, credit_.granted(peer).value)) due = false;
-}
-
-void ControlWriter::write_demand(Peer& peer, FramesOut& out) {
-    bool& due = peer.session->owed.demand;
-    if (due && out.writer.put_total(wire::FrameType::demand, peer.session->sender.demanded.value)) due = false;
 }
 
 // The floor is in every control packet's header: if nothing else is owed, an empty frame makes a packet.

@@ -14,7 +14,8 @@ constexpr std::size_t frame_bytes_max = UINT16_MAX;  // length is 16 bits
 constexpr std::size_t list_head_bytes = 4;           // count (16) 0 (16)
 constexpr std::size_t word_bytes = 8;
 
-// The shortest body of each type, by its number: the fixed part of its layout.
+// The shortest body of each type, by its number: the fixed part of its layout. A number may have no type.
+constexpr std::uint8_t not_assigned = UINT8_MAX;
 constexpr std::uint8_t body_bytes_min[] = {
     0,                   // padding
     ack_body_bytes,      // ack
@@ -26,8 +27,8 @@ constexpr std::uint8_t body_bytes_min[] = {
     list_head_bytes,     // proceed
     8,                   // refuse
     8,                   // cancel
-    8,                   // demand
-    8,                   // grant
+    not_assigned,        // 10
+    not_assigned,        // 11
     4,                   // close
     hello_body_bytes,    // hello
     piece_body_bytes,    // piece
@@ -44,7 +45,8 @@ bool FrameReader::next(Frame& out) {
         const std::size_t length = load16(rest_.data() + 2);
         if (length < frame_prefix_bytes || length > rest_.size()) break;
         const auto body = rest_.subspan(frame_prefix_bytes, length - frame_prefix_bytes);
-        const bool skip = type == static_cast<std::uint8_t>(FrameType::padding) || type >= known_types;
+        const bool skip = type == static_cast<std::uint8_t>(FrameType::padding) || type >= known_types ||
+                          body_bytes_min[type] == not_assigned;
         if (!skip && body.size() < body_bytes_min[type]) break;
         const std::uint8_t flags = rest_[1];
         rest_ = rest_.subspan(length);
@@ -93,14 +95,6 @@ bool FrameWriter::put_packet_numbers(std::span<const std::uint64_t> packet_numbe
         store64(p, number);
         p += sizeof number;
     }
-    return true;
-}
-
-bool FrameWriter::put_total(FrameType type, std::uint64_t bytes) {
-    assert(type == FrameType::demand || type == FrameType::grant);
-    std::uint8_t* const p = put(type, 0, 8);
-    if (p == nullptr) return false;
-    store64(p, bytes);
     return true;
 }
 

@@ -1,5 +1,6 @@
 // What control and hello packets carry: frames, each `type (8) flags (8) length (16) body`, big-endian, where
-// length counts the four bytes of its own prefix too. Unknown types are skipped, so that a frame can be added.
+// length counts the four bytes of its own prefix too. Unknown types are skipped, so that a frame can be added. 10 and 11
+// are not assigned and are skipped too. They stay free, because older endpoints give them a meaning.
 //
 //   ack       largest (64) ack_delay_ns (32) queue_delay_ns (32) credit_bytes (64) ce_packets (32) words (16) 0 (16)
 //             then words × 64: bit i of word w is packet largest - 64*w - i; 1: received. With flag
@@ -17,9 +18,6 @@
 //   proceed   count (16) 0 (16), then count × message_id (32): there is room again
 //   refuse    message_id (32) reason (8) 0 (24): the receiver will not take this message
 //   cancel    message_id (32) 0 (32): the sender gave this message up
-//   demand    wanted_bytes (64): total bytes this sender has ever wanted to send in this session, beyond its
-//             unscheduled window
-//   grant     granted_bytes (64): total bytes this sender may ever send beyond that window
 //   close     reason (8) 0 (24)
 //   padding   any bytes, ignored (path MTU)
 //   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
@@ -53,8 +51,6 @@ enum class FrameType : std::uint8_t {
     proceed = 7,
     refuse = 8,
     cancel = 9,
-    demand = 10,
-    grant = 11,
     close = 12,
     hello = 13,
     piece = 14,
@@ -97,7 +93,6 @@ public:
     // complete, probe, hold, proceed
     bool put_ids(FrameType type, std::span<const std::uint32_t> message_ids, std::uint8_t flags = 0);
     bool put_packet_numbers(std::span<const std::uint64_t> packet_numbers);  // trimmed
-    bool put_total(FrameType type, std::uint64_t bytes);                     // demand, grant
     bool put_refuse(std::uint32_t message_id, std::uint8_t reason);
     bool put_cancel(std::uint32_t message_id);
     bool put_close(std::uint8_t reason);

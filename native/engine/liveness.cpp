@@ -60,24 +60,8 @@ void Liveness::update(Time now, Peer& peer) {
                                                           : soon + shared_.config.peer_timeout *
                                                                        (parts - keepalive_parts) / keepalive_parts;
         if (wants) peer.keepalive_at = last_sign + std::min(silence, shared_.config.peer_timeout);
-        if (sending) update_demand(peer);
     }
     shared_.arm(peer);
-}
-
-void Liveness::update_demand(Peer& peer) {
-    SenderState& sender = peer.session->sender;
-    if (!sender.congestion->needs_grants()) return;
-    Bytes backlog{0};
-    for (const SendQueue& queue : sender.queues)
-        queue.for_each(shared_.outgoing, [&](std::uint32_t m) {
-            backlog += Bytes{shared_.outgoing[m].backlog_bytes() * 17 / 16};  // headers and tags
-        });
-    const Bytes wanted = sender.congestion->demand(sender.under_way(), backlog);
-    if (wanted <= sender.demanded) return;
-    sender.demanded = wanted;
-    peer.session->owed.demand = true;
-    shared_.queue_control(peer);
 }
 
 void Liveness::ask(Peer& peer) {

@@ -13,8 +13,6 @@ public:
 
     // Whether the peer owes an answer, by when, and since when. Call after every change of what is in flight.
     void update(Time now, Peer& peer);
-    // Asks the receiver to grant what congestion control wants beyond earlier demands.
-    void update_demand(Peer& peer);
     // Puts a probe into the next control packet. A message being cancelled is probed by repeating the cancel frame.
     void ask(Peer& peer);
     // Many packets to this peer are lost, but not in a queue.

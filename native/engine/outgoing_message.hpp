@@ -94,12 +94,6 @@ public:
     std::uint64_t bytes_left() const {
         return (std::uint64_t{first_pass_left_} + lost_critical_blocks_ + lost_droppable_blocks_) * block_bytes_;
     }
-    // Bytes of payload that would be sent now if nothing limited it.
-    std::uint64_t backlog_bytes() const {
-        const std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_ready();
-        return blocks * block_bytes_ +
-               (droppable_repair_due() ? std::max(lost_droppable_bytes_, budget_bytes()) - budget_bytes() : 0);
-    }
     struct Next {
         std::uint32_t block;
         bool critical;

@@ -12,7 +12,7 @@ struct Owed {
     // An acknowledgement; `ack_full`: of the whole window, since a probe asked.
     bool ack = false;
     bool ack_full = false;
-    // A probe, a grant, a demand for credit, the floor of this endpoint's messages, a goodbye.
+    // A probe, the floor of this endpoint's messages, a goodbye.
     bool probe = false;
     // A probe that travels behind the data that it asks about, in a packet of its own.
     bool probe_of_data = false;
@@ -21,8 +21,6 @@ struct Owed {
     // How many more packets hold the probe, or the acknowledgement of all, that the next one holds: most are lost.
     std::uint8_t further_probes = 0;
     std::uint8_t further_acks = 0;
-    bool grant = false;
-    bool demand = false;
     bool floor = false;
     bool close = false;
     // Wire ids of the peer's messages, by the frame that answers them, in the order in which that became due.
@@ -39,9 +37,9 @@ struct Owed {
     std::vector<std::uint64_t> trimmed_numbers;
 
     bool any() const {
-        return ack || probe || probe_of_data || grant || demand || close || floor || !complete_ids.empty() ||
-               !outcome_ids.empty() || !refuse_ids.empty() || !hold_ids.empty() || !proceed_ids.empty() ||
-               !cancel_ids.empty() || !trimmed_numbers.empty();
+        return ack || probe || probe_of_data || close || floor || !complete_ids.empty() || !outcome_ids.empty() ||
+               !refuse_ids.empty() || !hold_ids.empty() || !proceed_ids.empty() || !cancel_ids.empty() ||
+               !trimmed_numbers.empty();
     }
 };
 

@@ -11,14 +11,10 @@ namespace {
 constexpr Duration sender_memory = milliseconds(10);
 constexpr Duration senders_check = milliseconds(1);
 
-// One quantum of grants: one full segmentation-offload burst, so that grants do not break up a sender's runs.
-constexpr Bytes grant_quantum{64 * 1024};
-
 }  // namespace
 
 ReceiverCredit::ReceiverCredit(SharedState& shared)
     : shared_(shared),
-      grants_(shared.config.line_rate, grant_quantum),
       turns_(congestion_controllers[static_cast<std::size_t>(shared.config.congestion)].gives_turns,
              shared.config.line_rate, Bytes{shared.config.max_datagram_bytes}) {}
 
@@ -61,12 +57,6 @@ Bytes ReceiverCredit::share(Time now, Peer& peer) {
 }
 
 void ReceiverCredit::handle_timer(Time now) {
-    for (std::size_t n = 0; n < shared_.peers.size() && grants_.next() <= now; ++n) {
-        const std::uint32_t index = grants_.grant(now);
-        if (index == GrantScheduler::none) break;
-        shared_.peers[index]->session->owed.grant = true;
-        shared_.queue_control(*shared_.peers[index]);
-    }
     if (turns_.next() <= now) give_turns(now);
 }
 

@@ -1,16 +1,13 @@
-// What this endpoint allows the peers that send to it: a share of its receive buffer, turns at its line, and grants.
+// What this endpoint allows the peers that send to it: a share of its receive buffer, and turns at its line.
 //
-// Every sender has a share of the buffer. Where messages to this endpoint meet, it gives turns (turn_scheduler.hpp); a
-// peer that asks for grants gets them at the line's rate (grant_scheduler.hpp). What is allowed travels in
-// acknowledgements and grant frames; a change of it is owed to the peer as a control packet.
+// Every sender has a share of the buffer. Where messages to this endpoint meet, it gives turns (turn_scheduler.hpp). What
+// is allowed travels in acknowledgements; a change of turns is owed to the peer as one.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "engine/grant_scheduler.hpp"
 #include "engine/shared_state.hpp"
 #include "engine/turn_scheduler.hpp"
 
@@ -26,9 +23,6 @@ public:
         bool turn = false;
     };
     Allowed allowed(Time now, Peer& peer);
-    // Total bytes granted to the peer in this session, and its wish for more.
-    Bytes granted(const Peer& peer) const { return grants_.granted(peer.index); }
-    void want(Time now, const Peer& peer, Bytes demand) { grants_.want(now, peer.index, demand); }
     // Data comes from one peer at most.
     bool one_sender() const { return senders_.size() <= 1; }
 
@@ -56,18 +50,14 @@ public:
     // This endpoint sends as well: acknowledgements share its line.
     void sent(std::uint64_t bytes) { turns_.sent(bytes); }
 
-    // The peer has no session any longer, or another one.
-    void forget(const Peer& peer) {
-        grants_.forget(peer.index);
-        turns_.forget(peer.index);
-    }
-    void forget_turns(const Peer& peer) { turns_.forget(peer.index); }
+    // The peer has no session any longer, or another one, or takes nothing of the line any more.
+    void forget(const Peer& peer) { turns_.forget(peer.index); }
 
     // After a batch of packets.
     void settle(Time now) {
         if (turns_.due(now)) give_turns(now);
     }
-    Time next_deadline() const { return std::min(grants_.next(), turns_.next()); }
+    Time next_deadline() const { return turns_.next(); }
     void handle_timer(Time now);
 
 private:
@@ -77,7 +67,6 @@ private:
     SharedState& shared_;
     std::vector<std::uint32_t> senders_;  // peers that sent data recently; they share the receive buffer
     Time senders_checked_at_{INT64_MIN / 2};
-    GrantScheduler grants_;
     TurnScheduler turns_;
     std::vector<std::uint32_t> told_;  // peers that a decision about turns concerns
 };

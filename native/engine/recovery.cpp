@@ -374,7 +374,6 @@ void Recovery::probe_unanswered(Time now, Peer& peer) {
         peer.session->owed.further_probes = further_probes;
     if (sender.timeouts <= unanswered_probes && sender.awaiting > 0)
         peer.session->owed.probe_of_data = std::exchange(peer.session->owed.probe, false);
-    peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
     sender.last_progress = now;
     // With nothing in flight the peer holds a message, or has blocks of it to be released: no sign of congestion.
     if (sender.awaiting > 0) sender.congestion->on_timeout(sender.timeouts);

@@ -54,14 +54,6 @@ public:
         ++runs_;
     }
 
-    // Calls `visit` with the slot of each message.
-    template <class Visit>
-    void for_each(const Slab<OutgoingMessage>& slab, Visit visit) const {
-        for (const SendList& list : lists_)
-            for (std::uint32_t slot = list.front(); slot != Link::none; slot = SendList::next(slab, slot))
-                visit(slot);
-    }
-
 private:
     static constexpr std::size_t sizes = 5;
     // Bytes left in the messages of the first list, at most; the next list's are sixteen times as long.

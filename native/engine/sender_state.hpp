@@ -1,7 +1,7 @@
 // What one session keeps about packets and messages to the peer.
 //
 // Written by DataWriter (what leaves) and Recovery (acknowledged or lost). Outgoing changes the queues and ids of
-// messages, Sessions sets what a handshake found, Liveness times and demands, Arrivals what the peer grants. A value: a new session starts with a new one.
+// messages, Sessions sets what a handshake found, Liveness times. A value: a new session starts with a new one.
 #pragma once
 
 #include <array>
@@ -35,8 +35,6 @@ struct SenderState {
     Bytes in_flight{0};
     // Datagram bytes declared lost since congestion control was last updated.
     Bytes lost_unreported{0};
-    // Datagram bytes of data sent in this session; only grows.
-    Bytes sent_total{0};
     // Datagram bytes sent since the last packet that asked for an acknowledgement.
     std::uint64_t unrequested_bytes = 0;
 
@@ -72,10 +70,6 @@ struct SenderState {
     std::optional<Bytes> turn;
     Time turn_until = time_never;
     std::uint64_t turn_number = 0;
-    // Total bytes that the peer has granted in this session (grant frames); only grows.
-    Bytes granted{0};
-    // Total bytes that this endpoint has asked the peer to grant (demand frames); only grows.
-    Bytes demanded{0};
     RunLength run_length;
     // The run under way: its path, and how many packets are left of it. 0: the next packet starts a run.
     std::uint16_t run_path = 0;
@@ -116,12 +110,10 @@ struct SenderState {
             if (!queue.empty()) return true;
         return false;
     }
-    InFlight under_way() const { return {in_flight, sent_total, granted}; }
     // Most bytes that may be in flight: the lower of congestion control's and the peer's buffer's limit.
     Bytes window(std::uint16_t datagram_bytes) const {
-        if (turn) return std::min(congestion->window(under_way()), *turn);
-        return std::min(congestion->window(under_way()),
-                        std::max({credit, stretched_credit, Bytes{datagram_bytes}}));
+        if (turn) return std::min(congestion->window(), *turn);
+        return std::min(congestion->window(), std::max({credit, stretched_credit, Bytes{datagram_bytes}}));
     }
     std::uint64_t& lane_end(const SentPacket& packet, std::uint16_t paths_per_class) {
         return lane_acked_end[std::size_t{packet.traffic_class} * paths_per_class + packet.path];

@@ -125,8 +125,8 @@ void Sessions::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     constexpr std::uint64_t likely_senders = 8;
     if (!private_channel)
         sender.credit =
-            std::max(shared_.config.initial_window, std::min(sender.congestion->window(sender.under_way()),
-                                                             shared_.config.receive_buffer / likely_senders));
+            std::max(shared_.config.initial_window,
+                     std::min(sender.congestion->window(), shared_.config.receive_buffer / likely_senders));
     credit_.forget(peer);
 
     shared_.push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
@@ -143,7 +143,7 @@ void Sessions::use_channel(Peer& peer) {
     sender.credit = shared_.config.channel_buffer;
     sender.turn.reset();
     sender.turn_until = time_never;
-    credit_.forget_turns(peer);
+    credit_.forget(peer);
     sender.size_search = {};  // of the network that the session leaves
     sender.tests_due = false;
     sender.tests_at = time_never;

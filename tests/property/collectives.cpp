@@ -19,9 +19,9 @@ EndpointConfig random_config(Dice& dice) {
     config.min_run_packets = dice.pick<std::uint16_t>({1, 1, config.run_packets});
     config.switches_spray =
         dice.pick<SwitchesSpray>({SwitchesSpray::automatic, SwitchesSpray::no, SwitchesSpray::yes});
-    config.congestion = dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
-                                   congestion_algorithm("line_rate"), congestion_algorithm("credit"),
-                                   congestion_algorithm("auto")});
+    config.congestion =
+        dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
+                   congestion_algorithm("line_rate"), congestion_algorithm("auto"), congestion_algorithm("auto")});
     config.target_delay = milliseconds(1);
     config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 65'536})};
     if (config.congestion != congestion_algorithm("window") || dice.chance(0.3))

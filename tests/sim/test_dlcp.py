@@ -24,9 +24,9 @@ def run(workload: ds.Workload, **settings: object) -> ds.Result:
 
 def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabric() -> None:
     assert "max_ack_delay_ps" not in Dlcp().parameters()
-    given = Dlcp(min_rto_s=2e-5, congestion="credit", trim=True).parameters()
+    given = Dlcp(min_rto_s=2e-5, congestion="line_rate", trim=True).parameters()
     assert given["min_rto_ps"] == 20_000_000
-    assert given["congestion"] == 3
+    assert given["congestion"] == 2
     assert given["trim"] == 1
 
 
@@ -36,7 +36,7 @@ def test_a_permutation_ends_within_a_third_of_its_bounds() -> None:
     assert float(result.flows.slowdown.max()) < 1.33
 
 
-def test_credit_keeps_an_incast_s_queue_short() -> None:
+def test_turns_keep_an_incast_s_queue_short() -> None:
     incast = ds.incast(bytes=500_000, senders=8)
     deepest = {
         congestion: int(
@@ -44,9 +44,9 @@ def test_credit_keeps_an_incast_s_queue_short() -> None:
                 incast, transport=Dlcp(congestion=congestion), switch=ds.switches.unbounded()
             ).ports.max_depth_bytes.max()
         )
-        for congestion in ("window", "credit")
+        for congestion in ("window", "auto")
     }
-    assert deepest["credit"] <= deepest["window"]
+    assert deepest["auto"] <= deepest["window"]
 
 
 def test_a_bounded_flow_gives_up_nothing_where_nothing_is_lost() -> None:

@@ -152,4 +152,4 @@ def test_transport_dlcp_takes_its_ranges_from_the_engine() -> None:
             assert name in names
     with pytest.raises(ArgumentError, match=r"dlcp.paths is 65; accepted: whole numbers from 1 to 64"):
         ds.Dlcp(paths=65)
-    assert ds.Dlcp(congestion="credit").parameters()["congestion"] == 3.0
+    assert ds.Dlcp(congestion="line_rate").parameters()["congestion"] == 2.0

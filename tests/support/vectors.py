@@ -81,8 +81,6 @@ def frame_line(frame: twin.Frame) -> str:
             return f"{name} message_id={frame.message_id} reason={frame.reason}"
         case twin.Cancel():
             return f"{name} message_id={frame.message_id}"
-        case twin.Total():
-            return f"{name} total_bytes={frame.total_bytes}"
         case twin.Close():
             return f"{name} reason={frame.reason}"
         case twin.Hello():

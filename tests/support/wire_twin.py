@@ -224,7 +224,7 @@ def budget_bytes(message_bytes: int, budget: int) -> int:
 
 # --- frames -----------------------------------------------------------------------------------------------
 
-FRAME_TYPES = (
+FRAME_TYPES: tuple[str | None, ...] = (
     "padding",
     "ack",
     "complete",
@@ -235,14 +235,13 @@ FRAME_TYPES = (
     "proceed",
     "refuse",
     "cancel",
-    "demand",
-    "grant",
+    None,  # 10 and 11 are not assigned
+    None,
     "close",
     "hello",
     "piece",
 )
 ID_LISTS = ("complete", "probe", "hold", "proceed")
-TOTALS = ("demand", "grant")
 ACK_HAS_CE = 1
 ACK_TURN = 2
 
@@ -257,8 +256,6 @@ FIXED_BODY_BYTES = {
     "proceed": 4,
     "refuse": 8,
     "cancel": 8,
-    "demand": 8,
-    "grant": 8,
     "close": 4,
     "hello": 32,
     "piece": 12,
@@ -320,14 +317,6 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Total:
-    """demand or grant: bytes since the session began."""
-
-    type: str
-    total_bytes: int
-
-
-@dataclass(frozen=True)
 class Close:
     """The peer leaves."""
 
@@ -365,7 +354,7 @@ class Miscounted:
     type: str
 
 
-Frame = Ack | Ids | Trimmed | Outcome | Refuse | Cancel | Total | Close | Hello | Piece | Miscounted
+Frame = Ack | Ids | Trimmed | Outcome | Refuse | Cancel | Close | Hello | Piece | Miscounted
 
 
 def raw_frame(type_number: int, flags: int, body: bytes) -> bytes:
@@ -375,7 +364,7 @@ def raw_frame(type_number: int, flags: int, body: bytes) -> bytes:
 
 def frame_type(frame: Frame) -> str:
     """The word for a frame's type."""
-    if isinstance(frame, Ids | Total | Miscounted):
+    if isinstance(frame, Ids | Miscounted):
         return frame.type
     return type(frame).__name__.lower()
 
@@ -401,8 +390,6 @@ def write_frame(frame: Frame) -> bytes:
             body = struct.pack(">IB3x", message_id, reason)
         case Cancel(message_id):
             body = struct.pack(">II", message_id, 0)
-        case Total(_, total):
-            body = struct.pack(">Q", total)
         case Close(reason):
             body = struct.pack(">B3x", reason)
         case Hello(own, echo, rank, most, received_bytes, hello_flags, ciphers):
@@ -447,8 +434,6 @@ def _read_body(name: str, flags: int, body: bytes) -> Frame:
         return Refuse(*struct.unpack(">IB3x", fixed))
     if name == "cancel":
         return Cancel(*struct.unpack(">I4x", fixed))
-    if name in TOTALS:
-        return Total(name, *struct.unpack(">Q", fixed))
     if name == "close":
         return Close(*struct.unpack(">B3x", fixed))
     if name == "piece":
@@ -472,6 +457,8 @@ def parse_frames(payload: bytes) -> tuple[list[Frame], bool]:
         if type_number == 0 or type_number >= len(FRAME_TYPES):
             continue
         name = FRAME_TYPES[type_number]
+        if name is None:
+            continue
         if len(body) < FIXED_BODY_BYTES[name]:
             return found, True
         found.append(_read_body(name, flags, body))

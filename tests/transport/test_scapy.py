@@ -131,10 +131,6 @@ def as_twin(frame: Packet) -> twin.Frame | None:
             return twin.Refuse(frame.message_id, frame.reason)
         case layer.DLCPCancel():
             return twin.Cancel(frame.message_id)
-        case layer.DLCPDemand():
-            return twin.Total("demand", frame.wanted_bytes)
-        case layer.DLCPGrant():
-            return twin.Total("grant", frame.granted_bytes)
         case layer.DLCPClose():
             return twin.Close(frame.reason)
         case layer.DLCPHello():
@@ -246,7 +242,7 @@ def test_summary_says_what_matters(port: int) -> None:
         "message 9 block 12 of 20, 8 bytes importance 100 class 2 path 5"
     )
     assert "critical class 2 path 5 [ack_request first_pass_over repair]" in summary("flags of the sender")
-    assert summary("control with a frame").endswith("#77 from rank 7 path 0 / demand 1099511627776 bytes")
+    assert summary("control with a frame").endswith("#77 from rank 7 path 0 / cancel 16909060")
     assert summary("hello").endswith("hello to rank 3 session 0x102030405060708 datagram 1472")
     assert summary("trimmed to the header").endswith("[trimmed]")
 

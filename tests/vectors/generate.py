@@ -210,7 +210,7 @@ def headers() -> str:
 
     # Control and hello.
     packet("control without frames", "ok", CONTROL)
-    frames = twin.write_frame(twin.Total("demand", 1 << 40))
+    frames = twin.write_frame(twin.Cancel(0x01020304))
     control = dataclasses.replace(CONTROL, payload_bytes=len(frames))
     add("control with a frame", "ok", twin.write(control) + frames)
     add(
@@ -382,8 +382,6 @@ def frames() -> str:
     written("outcome some", twin.Outcome(U32, 3, 7, (0x3, 1 << 63)))
     written("refuse", twin.Refuse(9, 20))
     written("cancel", twin.Cancel(0x01020304))
-    for kind in twin.TOTALS:
-        written(kind, twin.Total(kind, 0x0102030405060708))
     written("close", twin.Close(255))
     written("hello", hello)
     written("hello at its largest", twin.Hello(U64, U64, U32, U16, U16, U32, U32))
@@ -396,7 +394,7 @@ def frames() -> str:
         twin.Ids("complete", (3, 4)),
         twin.Outcome(6, 2, 0, (5,)),
         twin.Ids("probe", ()),
-        twin.Total("demand", 9),
+        twin.Cancel(9),
         twin.Close(1),
     )
 
@@ -408,9 +406,11 @@ def frames() -> str:
     add("hello and padding", twin.write_frame(hello) + twin.padding(100))
     add("unknown type", twin.raw_frame(15, 0, b"new") + cancel)
     add("unknown type 255 without body", cancel + twin.raw_frame(255, 0, b""))
+    for number in (10, 11):
+        add(f"unassigned type {number}", cancel + twin.raw_frame(number, 0, pattern(8)) + cancel)
     # Longer than needed: the rest belongs to a later version.
     add("unknown flags", twin.raw_frame(9, 0xFE, bytes(8)))
-    for name in ("refuse", "cancel", "demand", "grant", "close", "hello"):
+    for name in ("refuse", "cancel", "close", "hello"):
         fixed = twin.FIXED_BODY_BYTES[name]
         add(f"{name} longer", twin.raw_frame(twin.FRAME_TYPES.index(name), 0, pattern(fixed + 5)) + cancel)
 

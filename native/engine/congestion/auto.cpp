@@ -15,7 +15,7 @@ public:
 
     void on_ack(const AckSample& sample) override { window_->on_ack(sample); }
     void on_timeout(std::uint32_t timeouts) override { window_->on_timeout(timeouts); }
-    Bytes window(const InFlight& under_way) const override { return window_->window(under_way); }
+    Bytes window() const override { return window_->window(); }
     Rate pacing_rate(Duration smoothed_rtt) const override { return window_->pacing_rate(smoothed_rtt); }
     bool takes_turns() const override { return true; }
     void begin_turn(Time now, Bytes turn) override { window_->begin_turn(now, turn); }

@@ -9,7 +9,7 @@ public:
     explicit ChannelControl(Bytes channel_buffer) : window_(channel_buffer) {}
     void on_ack(const AckSample&) override {}
     void on_timeout(std::uint32_t) override {}
-    Bytes window(const InFlight&) const override { return window_; }
+    Bytes window() const override { return window_; }
     Rate pacing_rate(Duration) const override { return Rate{0}; }
 
 private:

@@ -30,13 +30,6 @@ struct AckSample {
     bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };
 
-// What is in flight to one peer.
-struct InFlight {
-    Bytes in_flight{0};
-    Bytes sent{0};     // total in this session
-    Bytes granted{0};  // total the receiver has granted in this session
-};
-
 class CongestionControl {
 public:
     virtual ~CongestionControl() = default;
@@ -44,7 +37,7 @@ public:
     // A probe went unanswered for `timeouts` probe timeouts in a row.
     virtual void on_timeout(std::uint32_t timeouts) = 0;
     // Most bytes in flight.
-    virtual Bytes window(const InFlight& under_way) const = 0;
+    virtual Bytes window() const = 0;
     // Zero: unpaced.
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
 
@@ -54,11 +47,6 @@ public:
     virtual bool takes_turns() const { return false; }
     virtual void begin_turn(Time, Bytes /*turn*/) {}
     virtual void end_turn(bool /*goes_on*/) {}
-
-    // Whether the receiver must grant what this controller sends. If so, demand() is called when there is more to send.
-    virtual bool needs_grants() const { return false; }
-    // Total bytes of this session that the receiver should grant, if `backlog` datagram bytes wait to be sent.
-    virtual Bytes demand(const InFlight&, Bytes /*backlog*/) const { return Bytes{0}; }
 };
 
 // For a private channel of this capacity: the path is not shared, so there is nothing to probe for.

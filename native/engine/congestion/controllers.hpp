@@ -20,7 +20,7 @@ namespace dlcp {
 // not known yet.
 using MakeCongestionControl = std::unique_ptr<CongestionControl>(const EndpointConfig& config,
                                                                  std::uint16_t datagram_bytes, Duration base_rtt);
-MakeCongestionControl make_window_control, make_line_rate_control, make_credit_control, make_auto_control;
+MakeCongestionControl make_window_control, make_line_rate_control, make_auto_control;
 
 struct CongestionEntry {
     std::string_view name;
@@ -36,7 +36,6 @@ inline constexpr CongestionEntry congestion_controllers[] = {
      make_auto_control},
     {"window", "a window on ECN marks and median delay", false, false, make_window_control},
     {"line_rate", "line rate, halved when more is lost than is tolerated", true, false, make_line_rate_control},
-    {"credit", "the receiver grants bytes at its own line rate, for incast", true, false, make_credit_control},
 };
 
 // A controller, as its place in the table.

@@ -31,7 +31,7 @@ public:
     void on_timeout(std::uint32_t timeouts) override {
         if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
     }
-    Bytes window(const InFlight&) const override { return window_; }
+    Bytes window() const override { return window_; }
     // At least two packets per round trip: with fewer the sender would learn nothing about the network's current
     // capacity.
     Rate pacing_rate(Duration smoothed_rtt) const override {

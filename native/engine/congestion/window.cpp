@@ -114,7 +114,7 @@ public:
         turn_ = 0;
     }
 
-    Bytes window(const InFlight&) const override { return {static_cast<std::uint64_t>(window_)}; }
+    Bytes window() const override { return {static_cast<std::uint64_t>(window_)}; }
 
     Rate pacing_rate(Duration rtt) const override {
         if (rtt.value <= 0) return line_rate_;

@@ -143,7 +143,7 @@ struct Fluid {
         c.initial_window = Bytes{initial_window};
         control = make_window_control(c, packet, milliseconds(2));
     }
-    std::int64_t window() const { return static_cast<std::int64_t>(control->window({}).value); }
+    std::int64_t window() const { return static_cast<std::int64_t>(control->window().value); }
 
     // Others hold at least `others` bytes of the queue's, whatever room is left.
     void rounds(int count, double others, double filled = 1.0, std::uint32_t marked = 0) {

@@ -42,7 +42,7 @@ struct Change {
 Change change(const AckSample& sample) {
     const std::unique_ptr<CongestionControl> control = make_window_control(config(), datagram, Duration{0});
     control->on_ack(round(50'000, 0, Duration{0}, 1));  // a mark ends slow start
-    const std::uint64_t before = control->window({}).value;
+    const std::uint64_t before = control->window().value;
     // Quick adapt judges whole periods, here of the target: an empty answer ends the one that has begun.
     AckSample empty;
     empty.now = Time{0} + microseconds(100);
@@ -50,7 +50,7 @@ Change change(const AckSample& sample) {
     AckSample last = sample;
     last.now = empty.now + microseconds(100);
     control->on_ack(last);
-    return {before, control->window({}).value};
+    return {before, control->window().value};
 }
 
 }  // namespace
@@ -98,18 +98,18 @@ TEST_CASE(
 
 TEST_CASE("window control: where line rate and round trip are known, it begins with one and a half products") {
     EndpointConfig c = config();
-    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == c.initial_window);
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window() == c.initial_window);
     c.line_rate = Rate{8'000'000'000};
-    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == c.max_window);
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window() == c.max_window);
     c.max_window = Bytes{10'000'000};
-    CHECK(make_window_control(c, datagram, milliseconds(1))->window({}) == Bytes{1'500'000});
-    CHECK(make_window_control(c, datagram, Duration{0})->window({}) == c.initial_window);
+    CHECK(make_window_control(c, datagram, milliseconds(1))->window() == Bytes{1'500'000});
+    CHECK(make_window_control(c, datagram, Duration{0})->window() == c.initial_window);
     // The handshake's answer had waited at the peer: the first packet knows better.
     const std::unique_ptr<CongestionControl> late = make_window_control(c, datagram, milliseconds(1));
     AckSample first;
     first.base_rtt = microseconds(100);
     late->on_ack(first);
-    CHECK(late->window({}) == Bytes{150'000});
+    CHECK(late->window() == Bytes{150'000});
 }
 
 TEST_CASE("window control: a trimmed packet of a short message says nothing about a window that was not full") {
@@ -129,15 +129,15 @@ TEST_CASE("auto control: turns that grow, and rounds full of them, leave no wind
         full.now = full.now + milliseconds(1);
         control->begin_turn(full.now, Bytes{10'000});
         control->begin_turn(full.now, Bytes{150'000});
-        CHECK(control->window({}) == Bytes{150'000});
+        CHECK(control->window() == Bytes{150'000});
         full.now = full.now + milliseconds(1);
         control->on_ack(full);
-        CHECK(control->window({}) == Bytes{150'000});
+        CHECK(control->window() == Bytes{150'000});
         control->end_turn(true);
     }
     full.now = full.now + milliseconds(1);
     control->on_ack(full);
-    CHECK(control->window({}) > Bytes{150'000});  // without turns what got through says that more may
+    CHECK(control->window() > Bytes{150'000});  // without turns what got through says that more may
 }
 
 TEST_CASE("auto control: turns that raise no window let marks lower it") {
@@ -151,7 +151,7 @@ TEST_CASE("auto control: turns that raise no window let marks lower it") {
         control->on_ack(marked);
         control->end_turn(true);
     }
-    CHECK(control->window({}) < Bytes{100'000});
+    CHECK(control->window() < Bytes{100'000});
 }
 
 TEST_CASE("line rate: a round whose droppable packets are trimmed halves the rate") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "pair_scenario.hpp"
@@ -44,7 +45,7 @@ TEST_CASE("endpoint pair: an undisturbed transfer takes little longer than the l
 }
 
 TEST_CASE("endpoint pair: every congestion algorithm fills a link without loss") {
-    for (const char* const algorithm : {"window", "line_rate", "credit", "auto"}) {
+    for (const char* const algorithm : {"window", "line_rate", "auto"}) {
         CAPTURE(algorithm);
         EndpointConfig config = plain_config();
         config.congestion = congestion_algorithm(algorithm);
@@ -740,6 +741,50 @@ TEST_CASE("endpoint pair: senders that take no turns share a receiver that gives
     const Duration least = time_to_send(Bytes{std::uint64_t{bytes} * senders}, port().rate);
     CHECK(world.run(Time{0} + least * 5 / 4, over));
     for (const ReceiveRecord& receive : world.receives()) CHECK(took(receive).value > least.value / 2);
+}
+
+// Four senders to one receiver. In turns the messages end one after the other, the last no later than by windows.
+TEST_CASE("endpoint pair: under an incast auto gives turns, and messages end sooner than by windows") {
+    constexpr std::uint32_t message_bytes = 4'000'000;
+    constexpr std::uint32_t senders = 4;
+    const auto ends = [&](const char* algorithm) {
+        World world(1);
+        LinkSettings port;
+        port.rate = Rate{10'000'000'000};
+        port.queue = Bytes{500'000};
+        port.ecn_mark_above = Bytes{100'000};
+        for (std::uint32_t host = 0; host <= senders; ++host) {
+            EndpointConfig config;
+            config.congestion = congestion_algorithm(algorithm);
+            config.line_rate = port.rate;
+            config.target_delay = microseconds(30);
+            world.add_host(config);
+            world.network().set_uplink(host, port);
+            world.network().set_downlink(host, port);
+        }
+        LinkSettings way;
+        way.delay = microseconds(10);
+        for (std::uint32_t host = 1; host <= senders; ++host) {
+            world.network().set_between(host, 0, way);
+            world.network().set_between(0, host, way);
+            world.receive({.at = 0, .from = host, .tag = 1, .capacity_bytes = message_bytes, .is_virtual = true});
+            world.send({.from = host, .to = 0, .tag = 1, .message_bytes = message_bytes, .is_virtual = true});
+        }
+        std::vector<std::int64_t> found;
+        for (std::uint32_t left = senders; left-- > 0;) {
+            REQUIRE(world.run(world.now() + seconds(1), [&] { return world.open_sends() <= left; }));
+            found.push_back(world.now().value);
+        }
+        CHECK(world.failure() == "");
+        return found;
+    };
+    const std::vector<std::int64_t> window = ends("window");
+    const std::vector<std::int64_t> turns = ends("auto");
+    const auto sum = [](const std::vector<std::int64_t>& times) {
+        return std::accumulate(times.begin(), times.end(), std::int64_t{0});
+    };
+    CHECK(sum(turns) < sum(window) * 8 / 10);
+    CHECK(turns.back() < window.back() * 105 / 100);
 }
 
 TEST_CASE("endpoint pair: a peer that listens seconds later is not taken for one far away") {

@@ -53,9 +53,9 @@ std::string list(const Values& values) {
 }
 
 std::string word(FrameType type) {
-    constexpr const char* names[] = {"padding", "ack",   "complete", "outcome", "probe",
-                                     "trimmed", "hold",  "proceed",  "refuse",  "cancel",
-                                     "demand",  "grant", "close",    "hello",   "piece"};
+    constexpr const char* names[] = {"padding", "ack",  "complete", "outcome", "probe",
+                                     "trimmed", "hold", "proceed",  "refuse",  "cancel",
+                                     "",        "",     "close",    "hello",   "piece"};
     return names[static_cast<std::size_t>(type)];
 }
 
@@ -97,8 +97,6 @@ std::string line(const Frame& frame) {
         }
         case FrameType::refuse: return name + field("message_id", wire::load32(p)) + field("reason", p[4]);
         case FrameType::cancel: return name + field("message_id", wire::load32(p));
-        case FrameType::demand:
-        case FrameType::grant: return name + field("total_bytes", wire::load64(p));
         case FrameType::close: return name + field("reason", p[0]);
         case FrameType::hello: {
             wire::Hello h;
@@ -140,8 +138,6 @@ bool copy(const Frame& frame, FrameWriter& to) {
             return wire::read_count(frame, count) && to.put_packet_numbers(words(p + 4, count));
         case FrameType::refuse: return to.put_refuse(wire::load32(p), p[4]);
         case FrameType::cancel: return to.put_cancel(wire::load32(p));
-        case FrameType::demand:
-        case FrameType::grant: return to.put_total(frame.type, wire::load64(p));
         case FrameType::close: return to.put_close(p[0]);
         case FrameType::hello: {
             wire::Hello h;
@@ -221,10 +217,6 @@ const std::vector<RoundTrip>& round_trips() {
          [](FrameWriter& w) { return w.put_ids(FrameType::proceed, ids); }},
         {"refuse message_id=16909060 reason=5", 8, [](FrameWriter& w) { return w.put_refuse(0x01020304, 5); }},
         {"cancel message_id=16909060", 8, [](FrameWriter& w) { return w.put_cancel(0x01020304); }},
-        {"demand total_bytes=72623859790382856", 8,
-         [](FrameWriter& w) { return w.put_total(FrameType::demand, 0x0102030405060708); }},
-        {"grant total_bytes=18446744073709551615", 8,
-         [](FrameWriter& w) { return w.put_total(FrameType::grant, UINT64_MAX); }},
         {"close reason=6", 4, [](FrameWriter& w) { return w.put_close(6); }},
         {"hello own_session=72623859790382856 echo_session=18446744073709551615 destination_rank=16909060 "
          "max_datagram_bytes=258 received_datagram_bytes=772 flags=3 ciphers=84281096",
@@ -296,10 +288,29 @@ TEST_CASE("frames: a frame that is cut anywhere is refused, also where its lengt
 
 TEST_CASE("frames: every kind has a round trip") {
     for (std::size_t type = 1; type <= static_cast<std::size_t>(FrameType::hello); ++type) {
+        if (type == 10 || type == 11) continue;  // not assigned
         const std::string name = word(static_cast<FrameType>(type)) + " ";
         CAPTURE(name);
         CHECK(std::any_of(round_trips().begin(), round_trips().end(),
                           [&](const RoundTrip& trip) { return std::string(trip.line).starts_with(name); }));
+    }
+}
+
+TEST_CASE("frames: a type that is not assigned is skipped, whatever it holds") {
+    for (const std::size_t type : {10, 11, 15, 255}) {
+        for (const std::size_t body_bytes : {0, 1, 7, 8, 100}) {
+            CAPTURE(type);
+            CAPTURE(body_bytes);
+            std::vector<std::uint8_t> out(256);
+            FrameWriter writer(out.data(), out.size());
+            for (int i = 0; i < 2; ++i) {
+                std::uint8_t* const body = writer.put(static_cast<FrameType>(type), 0xFF, body_bytes);
+                REQUIRE(body != nullptr);
+                std::fill_n(body, body_bytes, std::uint8_t{0xEE});
+                if (i == 0) REQUIRE(writer.put_cancel(7));
+            }
+            CHECK(read_one(Exact(out.data(), writer.size())) == "cancel message_id=7");
+        }
     }
 }
 

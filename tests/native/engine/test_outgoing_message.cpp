@@ -89,7 +89,7 @@ TEST_CASE("outgoing message: a block that is acknowledged is not lost") {
     CHECK(!m.has_block_to_send());
     m.on_lost(1);
     m.on_lost(1);
-    CHECK(m.backlog_bytes() == block);
+    CHECK(m.bytes_left() == block);
     m.on_acked(1);
     CHECK(!m.has_block_to_send());
 }

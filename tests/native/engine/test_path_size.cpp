@@ -113,7 +113,7 @@ TEST_CASE("path size: random loss beside it") { check_narrowing({.loss_ratio = 0
 TEST_CASE("path size: a bounded message under way keeps its blocks and its account") { check_narrowing({}, true); }
 
 TEST_CASE("path size: every congestion control goes on") {
-    for (const char* name : {"window", "line_rate", "credit"}) {
+    for (const char* name : {"window", "line_rate", "auto"}) {
         CAPTURE(name);
         EndpointConfig config = plain_config();
         config.congestion = congestion_algorithm(name);

@@ -1,4 +1,4 @@
-// ReceiverCredit: the receive buffer is shared by those who send, and grants come at the line's rate.
+// ReceiverCredit: the receive buffer is shared by those who send.
 #include <doctest/doctest.h>
 
 #include "support/native/engine_parts.hpp"
@@ -33,25 +33,6 @@ TEST_CASE("receiver credit: a channel's capacity is not shared, and a share is t
     CHECK(parts.credit.allowed(Time{0}, channel).bytes == config.channel_buffer);
     CHECK(parts.credit.one_sender());
     CHECK(parts.credit.allowed(Time{0}, network).bytes == Bytes{2u * config.max_datagram_bytes});
-}
-
-TEST_CASE(
-    "receiver credit: a peer that asks is granted a quantum at a time, and none of it is left to its next "
-    "session") {
-    EndpointConfig config;
-    config.line_rate = Rate{8'000'000'000};  // a byte a nanosecond
-    EngineParts parts(config);
-    Peer& peer = parts.add_established(1);
-    CHECK(parts.credit.next_deadline() == time_never);
-    parts.credit.want(Time{0}, peer, Bytes{100 * 1024});
-    parts.credit.handle_timer(Time{0});
-    CHECK(parts.credit.granted(peer) == Bytes{64 * 1024});
-    CHECK(peer.session->owed.grant);
-    CHECK(parts.credit.next_deadline() == Time{64 * 1024});
-    parts.credit.handle_timer(Time{64 * 1024});
-    CHECK(parts.credit.granted(peer) == Bytes{100 * 1024});
-    parts.credit.forget(peer);
-    CHECK(parts.credit.granted(peer) == Bytes{0});
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ TEST_CASE("setting: bytes, counts and choices") {
     EndpointConfig config;
     CHECK(round_trip(config, "eager_bytes", std::int64_t{1000}) == SettingValue{std::int64_t{1000}});
     CHECK(config.eager == Bytes{1000});
-    CHECK(round_trip(config, "congestion", std::string("credit")) == SettingValue{std::string("credit")});
-    CHECK(config.congestion == congestion_algorithm("credit"));
+    CHECK(round_trip(config, "congestion", std::string("window")) == SettingValue{std::string("window")});
+    CHECK(config.congestion == congestion_algorithm("window"));
     round_trip(config, "paths", SettingValue{});
     CHECK(config.paths == 0);
 }
@@ -65,7 +65,7 @@ TEST_CASE("setting: a value of another type, or an unknown choice, is refused") 
 }
 
 TEST_CASE("setting: choices stand in the order of the enumeration") {
-    CHECK(choice_at("window, line_rate, credit", 0) == "window");
-    CHECK(choice_at("window, line_rate, credit", 2) == "credit");
-    CHECK(choice_at("window, line_rate, credit", 3) == "");
+    CHECK(choice_at("auto, window, line_rate", 0) == "auto");
+    CHECK(choice_at("auto, window, line_rate", 2) == "line_rate");
+    CHECK(choice_at("auto, window, line_rate", 3) == "");
 }

@@ -299,8 +299,8 @@ TEST_CASE("dlcp: classes keep their order at the hosts too") {
 TEST_CASE("dlcp: settings out of range are named") {
     CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"paths", 65}})),
                       "dlcp.paths is 65; accepted: whole numbers from 1 to 64");
-    CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"congestion", 4}})),
-                      "dlcp.congestion is 4; accepted: 0 auto, 1 window, 2 line_rate, 3 credit");
+    CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"congestion", 3}})),
+                      "dlcp.congestion is 3; accepted: 0 auto, 1 window, 2 line_rate");
     CHECK_THROWS_WITH(make_transport("dlcp", Parameters({{"no_such", 1}})),
                       "transport \"dlcp\" has no setting \"no_such\"");
 }
