@@ -20,11 +20,13 @@ from tests.torch import ranks
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 # What each needs besides torch.
 UNDER_TORCHRUN = {
+    "fsdp2_gpt2": ["transformers"],
     "hf_trainer": ["accelerate", "transformers"],
     "with_accelerate": ["accelerate"],
     "with_deepspeed": ["deepspeed"],
     "with_lightning": ["lightning"],
 }
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ALONE = {"ray_train": ["pandas", "ray"], "with_torchft": ["torchft"]}
 
 
@@ -65,7 +67,7 @@ def played(name: str, **environment: str) -> str:
     return str(ranks.run(play, backend=None, environment=environment, name=name)[0])
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "mesh_loop"])
 def test_loss_is_that_of_gloo(name: str) -> None:
     losses = [loss_in(played(name, BACKEND=backend)) for backend in ("dlcp", "gloo")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -78,14 +80,24 @@ def test_few_bits_are_fewer_bytes_for_about_the_same_loss() -> None:
     assert loss_in(exact) != loss_in(low_bit) == pytest.approx(loss_in(exact), rel=0.01)
 
 
+def test_ranks_that_start_again_end_with_the_loss_of_gloo(tmp_path: Path) -> None:
+    losses = []
+    for backend in ("dlcp", "gloo"):
+        (tmp_path / backend).mkdir()
+        words = ["--max-restarts", "1", "--monitor-interval", "0.1", str(FOLDER / "elastic.py")]
+        printed = printed_by(*TORCHRUN, *words, str(tmp_path / backend), BACKEND=backend)
+        assert [f"rank {rank} goes on from step 20" in printed for rank in range(2)] == [True, True]
+        losses.append(loss_in(printed))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 @pytest.mark.timeout(1700)  # DeepSpeed compiles for minutes at its first run
 @pytest.mark.parametrize("name", [*UNDER_TORCHRUN, *ALONE])
 def test_framework_ends_with_the_loss_of_gloo(name: str) -> None:
     for package in (UNDER_TORCHRUN | ALONE)[name]:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = [*(launcher if name in UNDER_TORCHRUN else []), str(FOLDER / f"{name}.py")]
+    words = [*(TORCHRUN if name in UNDER_TORCHRUN else []), str(FOLDER / f"{name}.py")]
     losses = [loss_in(printed_by(*words, BACKEND=backend)) for backend in ("dlcp", "gloo")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
