@@ -50,6 +50,9 @@ def _stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             one in own for group in optimizer.param_groups for one in group["params"]
         ):
             continue
+        # torch's distributed checkpoints fill an optimizer's state by such a step, without a backward.
+        if all(group.get("lr") == 0 for group in optimizer.param_groups):
+            continue
         del _watched[state]
         if model is not None and not state.used:
             logger.warning(
