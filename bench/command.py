@@ -42,7 +42,7 @@ MODULES = {
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
-    "cuda_gradients": "cuda_gradients",
+    "gpu": "gpu",
     "gradient_lab": "gradient_lab",
     "time_to_loss": "time_to_loss",
     "varying_links": "varying_links",

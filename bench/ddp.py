@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bench.collectives.timing import synchronizer
 from bench.collectives.world import DLCP, DLCP_SHM, GLOO, Backend, Place, Ranks
 from bench.report import Figure, Report, in_turn, ratios, slowest, spread
 from dlcp import lab
@@ -105,23 +106,34 @@ def step_s(steps: list[Steps]) -> float:
 # --- on every rank --------------------------------------------------------------------------------------------
 
 
-def train(seconds: float) -> Steps:
-    """Steps for about `seconds`, the same number on all ranks."""
+def train(
+    seconds: float,
+    device: str = "cpu",
+    width: int = WIDTH,
+    samples: int = BATCH,
+    options: dict[str, Any] | None = None,
+) -> Steps:
+    """Steps for about `seconds`, the same number on all ranks. `options`: of a GradientState; None: there is none."""
     import torch
     import torch.distributed as dist
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
+    synchronize = synchronizer(device)
     torch.manual_seed(1)
     layers: list[nn.Module] = []
     for _ in range(LAYERS):
-        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
-    model = nn.Sequential(*layers)
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers).to(device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replica = DistributedDataParallel(model)
+    if options is not None:
+        import dlcp.torch
+
+        replica.register_comm_hook(dlcp.torch.GradientState(model, **options), dlcp.torch.gradient_hook)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(dist.get_rank())
-    batch = torch.randn(BATCH, WIDTH, generator=generator)
+    batch = torch.randn(samples, width, generator=generator).to(device)
     losses: list[float] = []
 
     def step() -> float:
@@ -131,6 +143,7 @@ def train(seconds: float) -> Steps:
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
+        synchronize()
         return time.perf_counter() - start_s
 
     # DDP lays its buckets out anew after the first step.
@@ -139,7 +152,8 @@ def train(seconds: float) -> Steps:
     dist.all_gather_object(plans, warm[-1])
     iterations = max(5, int(seconds / max(plans)))
     times_s = [step() for _ in range(iterations)]
-    stopwatch = Stopwatch.of(dist.group.WORLD)
+    # Recipes do not call the group, and the stopwatch knows no device.
+    stopwatch = Stopwatch.of(dist.group.WORLD) if device == "cpu" and options is None else None
     if stopwatch is None:
         return Steps(parameters, times_s, losses[len(warm) + iterations - 1])
     in_step_us = [stopwatch.lap(step) for _ in range(10)]

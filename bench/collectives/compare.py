@@ -194,7 +194,7 @@ def alternate(
             return mpi.time_all_reduce(backend, place.world, sizes, seconds, iterations_max)
         if backend.name == kernel_floor.NAME:
             return kernel_floor.time_exchange(backend, place, max(sizes), seconds)
-        arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision
+        arguments = list(sizes), seconds, place.interface, iterations_max, backend.precision, backend.device
         return ranks.run(time_all_reduce, place, backend, *arguments)
 
     for (name, label), worlds in in_turn(repeats, cases, measure).items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,12 @@ def time_all_reduce(
     interface: str,
     iterations_max: int = ITERATIONS_MAX,
     precision: str | None = None,
+    device: str = "cpu",
 ) -> list[Timing]:
-    """Timings of each size on this rank, for about `seconds` each. `precision`: of dlcp's; None: exact."""
+    """Timings of each size on this rank, for about `seconds` each. `precision`: of dlcp's; None: exact.
+
+    `device`: where the tensors are, as `synchronizer` has it.
+    """
     import torch
     import torch.distributed as dist
 
@@ -60,17 +65,20 @@ def time_all_reduce(
 
         all_reduce = functools.partial(dlcp.torch.all_reduce, precision=precision)
     rank, world = dist.get_rank(), dist.get_world_size()
+    synchronize = synchronizer(device)
     found = []
     for nbytes in sizes:
-        source = (torch.arange(nbytes // 4, dtype=torch.float32) % 97) + rank
+        source = (torch.arange(nbytes // 4, dtype=torch.float32, device=device) % 97) + rank
         buffer = torch.empty_like(source)
 
         def once(source: Any = source, buffer: Any = buffer) -> tuple[float, float]:
             """Seconds of the all-reduce, and processor time of what was before it."""
             cpu_s = time.thread_time()
             buffer.copy_(source)
+            synchronize()
             cpu_s, start_s = time.thread_time() - cpu_s, time.perf_counter()
             all_reduce(buffer)
+            synchronize()
             return time.perf_counter() - start_s, cpu_s
 
         warm = sorted(once()[0] for _ in range(WARMUP))
@@ -90,7 +98,7 @@ def time_all_reduce(
                 times_s=list(times_s),
                 wall_s=wall_s,
                 cpu_s=cpu_s,
-                wrong=_wrong(buffer, expected, precision),
+                wrong=_wrong(buffer.cpu(), expected, precision),
                 wire_bytes=interface_bytes(interface) - wire,
                 kernel=_grown(kernel, kernel_counters()),
                 engine=_grown(engine, engine_counters()),
@@ -98,6 +106,17 @@ def time_all_reduce(
             )
         )
     return found
+
+
+def synchronizer(device: str) -> Callable[[], object]:
+    """What waits for the device of this rank, which it makes the current one: of "cuda" each rank's own."""
+    if device == "cpu":
+        return lambda: None
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count() if device == "cuda" else device)
+    return torch.cuda.synchronize
 
 
 def _wrong(found: Any, expected: Any, precision: str | None) -> int:

@@ -49,6 +49,8 @@ class Backend:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     precision: str | None = None
     """dlcp: of the all-reduces that are timed; None: they are exact."""
+    device: str = "cpu"
+    """Where the tensors of those are."""
 
 
 GLOO = Backend("Gloo", "gloo")
