@@ -41,13 +41,15 @@ PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard .ci dlcp docs/site p4/compile.py sim bench examples tests)
 
 SHELL := /bin/bash
-.PHONY: help setup native test test-torch test-pytorch check lint lint-ruff lint-types lint-format lint-tidy format
+.PHONY: help setup native test test-torch test-pytorch test-frameworks gpu check lint lint-ruff lint-types lint-format lint-tidy format
 .PHONY: p4 settings drawings lines docs wheels bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
 	@echo "make test-torch  smoke tests with each version of torch    TORCH_VERSIONS=\"2.12.1 2.13.0\""
 	@echo "make test-pytorch  PyTorch's own distributed tests over dlcp"
+	@echo "make test-frameworks  the examples under the tools that they need, all installed"
+	@echo "make gpu       tests and benchmarks on a GPU; none: says so, status 3 of .ci/gpu.py    BENCH_ARGS=--quick"
 	@echo "make check     lint, types and the fast tests"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
@@ -147,6 +149,14 @@ test-torch: setup
 test-pytorch: setup
 	@$(PY) -m pip install -q --disable-pip-version-check expecttest
 	$(PY) .ci/pytorch_tests.py
+
+# Lightning, Ray and the like, as far as they install: up to 8 GB in build/frameworks.
+test-frameworks: setup
+	$(PY) .ci/frameworks.py
+
+# Installs torch with CUDA, 6 GB, in build/gpu. Ten minutes at most.
+gpu: setup
+	$(PY) .ci/gpu.py $(BENCH_ARGS)
 
 # For daily work. What it leaves out: SLOW in tests/conftest.py.
 check: native lint-ruff lint-types

@@ -13,10 +13,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from environments import ROOT, made
+
 WORK = ROOT / "build" / "torch"
 # The oldest that pyproject.toml accepts, and since then every minor version.
 VERSIONS = "2.11.0 2.12.1 2.13.0 2.14.1"
@@ -37,7 +37,7 @@ def tried(version: str) -> str:
     folder = WORK / version
     counts = dict.fromkeys(("passed", "failed", "skipped"), "?")
     try:
-        python = environment(folder, version)
+        python = made(folder, [f"torch=={version}"], timeout_s=INSTALL_S)
         said = said_by_pytest(python, WORK / f"{version}.log")
         counts = {name: found(said, name) for name in ("passed", "failed", "skipped")}
         counts["failed"] = str(int(counts["failed"]) + int(found(said, "error")))
@@ -48,36 +48,6 @@ def tried(version: str) -> str:
     line = f"| {version} | {sysconfig.get_python_version()} | {' | '.join(counts.values())} |"
     print(line, flush=True)
     return line
-
-
-def environment(folder: Path, version: str) -> Path:
-    """An environment's interpreter: torch in this version, what the tests need, and dlcp as it is installed here."""
-    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-    python = folder / "bin" / "python"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    constraints = WORK / "constraints.txt"
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints.write_text("\n".join(line for line in lines if not line.startswith("torch==")))
-    packages = [*project["dependencies"], *project["optional-dependencies"]["test"], f"torch=={version}"]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "-qq",
-        "--no-compile",
-        "-c",
-        constraints,
-    ]
-    subprocess.run([*pip, *packages], check=True, timeout=INSTALL_S)
-    # An editable install: where the packages are, the modules in C++, and the entry point.
-    own = Path(sysconfig.get_path("purelib"))
-    there = folder / own.relative_to(sys.prefix)
-    for part in (*own.glob("_editable_*dlcp*"), *own.glob("dlcp*")):
-        (shutil.copytree if part.is_dir() else shutil.copy)(part, there / part.name)
-    return python
 
 
 def said_by_pytest(python: Path, log: Path) -> str:

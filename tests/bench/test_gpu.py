@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -73,3 +78,14 @@ def test_a_step_is_trained_with_a_recipe() -> None:
     assert exact[0].parameters == coded[0].parameters == ddp.LAYERS * (64 * 64 + 64)
     assert coded[0].last_loss == pytest.approx(exact[0].last_loss, rel=0.1)
     assert pytest.approx(25_557_032, rel=1e-3) == steps.WIDTH * (steps.WIDTH + 1) * ddp.LAYERS  # ResNet-50's
+
+
+def test_make_gpu_says_so_without_a_device(repository: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ".ci/gpu.py"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert (done.returncode, done.stdout[:15], done.stderr) == (3, "no CUDA device:", "")

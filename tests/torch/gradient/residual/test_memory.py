@@ -479,7 +479,7 @@ def test_a_report_of_nothing_is_zero() -> None:
     assert (report.nbytes, report.norm, report.age, report.total.nbytes, report.total.norm) == (0, 0, 0, 0, 0)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device and torch with CUDA")
 def test_values_move_between_devices() -> None:
     rng = np.random.default_rng(2)
     memory, twin = (ResidualMemory(ResidualRule(decay=0.5, age_max=2)) for _ in range(2))
