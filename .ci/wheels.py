@@ -1,9 +1,9 @@
 """Wheels for Linux with glibc 2.28 or later, built and tried here, into dist: `wheels.py PYTHON ...` (make wheels).
 
-The compiler is zig, from PyPI: it links with the glibc that it is told and brings its C++ library along, so no old
-system is needed. OpenSSL is linked in, from Debian's packages unpacked in a folder: zig does not read /usr/include. The
-drivers that need libraries of the host (DPDK, AF_XDP) are left out. A wheel of Python 3.12 or later is for all later
-ones too (abi3).
+They are built from the source distribution, which goes into dist too. The compiler is zig, from PyPI: it links with the
+glibc that it is told and brings its C++ library along, so no old system is needed. OpenSSL is linked in, from Debian's
+packages unpacked in a folder: zig does not read /usr/include. The drivers that need libraries of the host (DPDK,
+AF_XDP) are left out. A wheel of Python 3.12 or later is for all later ones too (abi3).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ GLIBC = "2.28"
 # Each processor as Debian calls it. intel-ipsec-mb.h names a library that is loaded where the host has it.
 DEBIAN = {"x86_64": ("amd64", ["libssl-dev", "libipsec-mb-dev"]), "aarch64": ("arm64", ["libssl-dev"])}
 WHEEL_BYTES_MAX = 15_000_000
+# Downloads of numpy and aeg are part of it.
+INSTALL_S_MAX = 60
 # Two ranks add, with the tags that need the package aeg; OpenSSL is in the module and hidden.
 TRY = """
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +67,7 @@ def main() -> None:
         tag = "cp311" if minor == 11 else "cp312-abi3"
         if tag not in built:
             own = environment(f"python3.{minor}", python, project["build-system"]["requires"])
-            built[tag] = build(options.machine, tag, own, tools, defines)
+            built[tag] = build(unpacked_source(own), options.machine, tag, own, tools, defines)
         if options.machine == platform.machine():
             try_out(built[tag], python)
 
@@ -148,18 +150,31 @@ def cmake_defines(machine: str, tools: Path, libraries: Path) -> dict[str, objec
     return found
 
 
-def build(machine: str, tag: str, own: Path, tools: Path, defines: dict[str, object]) -> Path:
+def unpacked_source(own: Path) -> Path:
+    """The root of the source distribution, always in one place: the compiler knows by it what it has compiled."""
+    folder = WORK / "source"
+    shutil.rmtree(folder, ignore_errors=True)
+    DIST.mkdir(exist_ok=True)
+    code = "import sys; from scikit_build_core.build import build_sdist; print(build_sdist(sys.argv[1]))"
+    name = run(own / "python", "-c", code, DIST).split()[-1]
+    shutil.unpack_archive(DIST / name, folder)
+    return folder / name.removesuffix(".tar.gz")
+
+
+def build(source: Path, machine: str, tag: str, own: Path, tools: Path, defines: dict[str, object]) -> Path:
     """The wheel in dist."""
     begin = time.monotonic()
     raw = WORK / machine / tag
-    shutil.rmtree(raw / "wheel", ignore_errors=True)
+    # Files of a source distribution are all of one time, by which a build would not see what has changed.
+    for made in ("build", "wheel"):
+        shutil.rmtree(raw / made, ignore_errors=True)
     settings = {f"cmake.define.{name}": value for name, value in defines.items()}
     settings |= {"build-dir": raw / "build", "wheel.py-api": "cp312"}
     run(
         *(own / "python", "-m", "pip", "wheel", "-qq", "--disable-pip-version-check"),
         *("--no-deps", "--no-build-isolation", "--wheel-dir", raw / "wheel"),
         *(f"--config-settings={name}={value}" for name, value in settings.items()),
-        ".",
+        source,
         CMAKE_CXX_COMPILER_LAUNCHER="",  # zig keeps objects itself
         ZIG_GLOBAL_CACHE_DIR=str(WORK / "zig"),
         ZIG_LOCAL_CACHE_DIR=str(WORK / "zig"),
@@ -180,7 +195,6 @@ def build(machine: str, tag: str, own: Path, tools: Path, defines: dict[str, obj
     assert needed <= tuple(map(int, GLIBC.split("."))), f"{repaired.name} needs a glibc later than {GLIBC}"
     size = repaired.stat().st_size
     assert size <= WHEEL_BYTES_MAX, f"{repaired.name} has {size} bytes; at most {WHEEL_BYTES_MAX} are wanted"
-    DIST.mkdir(exist_ok=True)
     print(f"{repaired.name}: {size / 1e6:.1f} MB in {time.monotonic() - begin:.0f} s", flush=True)
     return Path(shutil.copy(repaired, DIST))
 
@@ -193,6 +207,9 @@ def try_out(wheel: Path, python: str) -> None:
     pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     run(*pip, "--only-binary=:all:", wheel)
     installed_s = time.monotonic() - begin
+    assert installed_s <= INSTALL_S_MAX, (
+        f"{wheel.name} installs in {installed_s:.0f} s; at most {INSTALL_S_MAX} are wanted"
+    )
     for words in (
         ["version"],
         ["doctor", "--alone"],
