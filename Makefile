@@ -113,7 +113,7 @@ $(PY): | build/.system-needed
 # Build requirements first, so that the build needs no isolation and shares its objects with the C++ tests, in $(NATIVE_BUILD).
 # Nothing is compiled to bytecode beforehand: most of it is never imported.
 $(VENV)/.packages: pyproject.toml constraints.txt | $(PY)
-	$(PY) .ci/requirements.py dependencies torch test lint demo sim ray p4 completion | $(PY) -m pip install -q \
+	$(PY) .ci/requirements.py dependencies torch test lint demo sim ray p4 completion docs | $(PY) -m pip install -q \
 	    --disable-pip-version-check --no-compile -c constraints.txt scikit-build-core nanobind -r /dev/stdin
 	@touch $@
 
@@ -237,12 +237,8 @@ bench: setup
 demo: setup
 	$(PY) -m dlcp train --output build/demo $(DEMO_ARGS)
 
-$(VENV)/.docs: pyproject.toml constraints.txt | $(PY)
-	$(PY) .ci/requirements.py docs | $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -r /dev/stdin
-	@touch $@
-
-# Once its packages are there, nothing is fetched: neither by the build nor by who reads what it makes.
-docs: setup $(VENV)/.docs
+# Nothing is fetched: neither by the build nor by who reads what it makes. tests/test_site.py builds it too.
+docs: setup
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "the site: build/site/index.html"
 

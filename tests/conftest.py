@@ -78,6 +78,7 @@ SLOW = (
     "tests/test_plain_install.py",
     "tests/test_property.py",
     "tests/test_readme.py",
+    "tests/test_site.py::test_the_site_is_built",
     "tests/torch/gradient/fills/test_fills.py",
     "tests/torch/gradient/fsdp/test_reduce_scatter.py",
     "tests/torch/gradient/rules/test_forward_order.py",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import posixpath
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -84,6 +87,20 @@ def test_links_between_pages_are_rewritten_for_the_site() -> None:
         PAGES.site_links("[a](../hub.md) [b](../../README.md#x)", "switch/a.md")
         == "[a](../hub.md) [b](../index.md#x)"
     )
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """What mkdocs warns of, and a name of the reference that is not there, ends a strict build."""
+    pytest.importorskip("mkdocstrings_handlers")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "reference" / "torch.html").is_file()
 
 
 def test_the_notebook_runs_and_its_page_has_what_it_printed_and_its_pictures() -> None:
