@@ -12,17 +12,9 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-import dlcp.torch
+from dlcp.torch.lightning import GradientCallback
 
 BACKEND = os.environ.get("BACKEND", "dlcp")
-
-
-class Gradients(lightning.Callback):
-    """Registers dlcp's hook. DDPStrategy's own argument for it, ddp_comm_hook, is ignored without CUDA."""
-
-    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        self.state = dlcp.torch.GradientState(module, recipe=os.environ.get("RECIPE", "exact"))
-        trainer.strategy.model.register_comm_hook(self.state, dlcp.torch.gradient_hook)
 
 
 class Sine(lightning.LightningModule):
@@ -44,7 +36,7 @@ trainer = lightning.Trainer(
     accelerator="cpu",
     devices=2,
     strategy=DDPStrategy(process_group_backend=BACKEND),
-    callbacks=[Gradients()] if BACKEND == "dlcp" else [],
+    callbacks=[GradientCallback(recipe=os.environ.get("RECIPE", "exact"))] if BACKEND == "dlcp" else [],
     max_epochs=1,
     logger=False,
     enable_checkpointing=False,
