@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def made(folder: Path, packages: list[str], *, timeout_s: float = 1800) -> Path:
+def interpreter_of_new(folder: Path, packages: list[str], *, timeout_s: float = 1800) -> Path:
     """An environment's interpreter, with dlcp, what its tests need, and the packages.
 
     What constraints.txt pins, comes so, unless a package says another version. Raises subprocess.SubprocessError.
@@ -37,9 +37,9 @@ def made(folder: Path, packages: list[str], *, timeout_s: float = 1800) -> Path:
 def install(python: Path, packages: list[str], timeout_s: float) -> None:
     """Adds packages. Raises subprocess.SubprocessError."""
     constraints = python.parent.parent / "constraints.txt"
-    told = {package.split("==")[0] for package in packages if "==" in package}
+    pinned_by_caller = {package.split("==")[0] for package in packages if "==" in package}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints.write_text("\n".join(line for line in lines if line.split("==")[0] not in told))
+    constraints.write_text("\n".join(line for line in lines if line.split("==")[0] not in pinned_by_caller))
     pip = [
         sys.executable,
         "-m",

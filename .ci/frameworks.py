@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from environments import ROOT, install, made
+from environments import ROOT, install, interpreter_of_new
 
 WORK = ROOT / "build" / "frameworks"
 # One after another, because some exclude others' dependencies. DeepSpeed asks for torch while it is built.
@@ -19,7 +19,7 @@ INSTALL_S = 900.0
 
 
 def main() -> int:
-    python = made(WORK, ["torch", "setuptools", "wheel"])
+    python = interpreter_of_new(WORK, ["torch", "setuptools", "wheel"])
     for words in sys.argv[1:] or PACKAGES:
         try:
             install(python, words.split(), INSTALL_S)

@@ -1,6 +1,8 @@
 """The tests that need a GPU and `bench gpu`, in at most ten minutes: `gpu.py [BENCH_ARGUMENT ...]` (make gpu).
 
-The environment, build/gpu, has torch as PyPI has it, with CUDA (6 GB). It stays, and each call makes it anew.
+The environment, build/gpu, has torch as PyPI has it, with CUDA (6 GB). It is left for a look; the next call
+replaces it.
+
 Status 0: all tests passed and the bench ran; 1: not so, or not in time; 3: there is no GPU, and nothing was installed.
 """
 
@@ -12,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-from environments import ROOT, made
+from environments import ROOT, interpreter_of_new
 
 WORK = ROOT / "build" / "gpu"
 LIMIT_S = 600.0
 WORDS = "needs a CUDA device"
-"""What a test says for which there has to be one."""
+"""Why tests that need a GPU are skipped."""
 NO_GPU = 3
 
 
@@ -26,14 +28,16 @@ def main() -> int:
         print("no CUDA device: the driver's libcuda.so.1 is not here, or finds none")
         return NO_GPU
     end_s = time.monotonic() + LIMIT_S
+    if not (files := tests()):
+        raise SystemExit(f"no test says {WORDS!r}")
     try:
-        python = made(WORK, [torch()], timeout_s=LIMIT_S)
+        python = interpreter_of_new(WORK, [torch()], timeout_s=LIMIT_S)
         for words in (
             ["-c", "import torch; torch.zeros(1, device='cuda')"],
-            ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests()],
+            ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
             ["-m", "bench", "gpu", *sys.argv[1:]],
         ):
-            subprocess.run([python, *words], cwd=ROOT, check=True, timeout=end_s - time.monotonic())
+            subprocess.run([python, *words], cwd=ROOT, check=True, timeout=max(1.0, end_s - time.monotonic()))
     except subprocess.SubprocessError as error:
         print(error, file=sys.stderr)
         return 1

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from environments import ROOT, made
+from environments import ROOT, interpreter_of_new
 
 WORK = ROOT / "build" / "torch"
 # The oldest that pyproject.toml accepts, and since then every minor version.
@@ -37,7 +37,7 @@ def tried(version: str) -> str:
     folder = WORK / version
     counts = dict.fromkeys(("passed", "failed", "skipped"), "?")
     try:
-        python = made(folder, [f"torch=={version}"], timeout_s=INSTALL_S)
+        python = interpreter_of_new(folder, [f"torch=={version}"], timeout_s=INSTALL_S)
         said = said_by_pytest(python, WORK / f"{version}.log")
         counts = {name: found(said, name) for name in ("passed", "failed", "skipped")}
         counts["failed"] = str(int(counts["failed"]) + int(found(said, "error")))

@@ -62,12 +62,14 @@ def main() -> None:
     libraries = unpacked(options.machine)
     defines = cmake_defines(options.machine, tools, libraries)
     built: dict[str, Path] = {}
+    source: Path | None = None
     for python in options.pythons:
         minor = int(run(python, "-c", "import sys; print(sys.version_info.minor)"))
         tag = "cp311" if minor == 11 else "cp312-abi3"
         if tag not in built:
             own = environment(f"python3.{minor}", python, project["build-system"]["requires"])
-            built[tag] = build(unpacked_source(own), options.machine, tag, own, tools, defines)
+            source = source or unpacked_source(own)
+            built[tag] = build(source, options.machine, tag, own, tools, defines)
         if options.machine == platform.machine():
             try_out(built[tag], python)
 

@@ -172,7 +172,7 @@ def test_without_its_engine_every_command_says_so_in_a_line(
     assert len(said) == 1
     assert said[0].startswith(f"{begins}the compiled engine does not load: ")
     assert said[0].endswith(
-        "install dlcp again; in a checkout: pip install --no-deps --force-reinstall --no-cache-dir ."
+        "install dlcp again; in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
     )
 
 

@@ -115,7 +115,7 @@ PYTHON_ARROWS = {
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     # Loaded by torchcomms; nothing imports it.
     "dlcp.torch.torchcomms": {"dlcp", "dlcp.torch", "torch", "torchcomms"},
-    "dlcp.torch.lightning": {"dlcp.torch", "lightning"},  # the same
+    "dlcp.torch.lightning": {"dlcp.torch", "lightning", "torch"},  # the same
     "dlcp.torch.data": {"dlcp", "dlcp.torch", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp"},
     "dlcp.switch.software": {"dlcp", "dlcp._native", "dlcp.switch"},

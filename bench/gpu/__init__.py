@@ -1,7 +1,8 @@
 """CUDA tensors over dlcp, as `bench gpu`: all-reduces, gradients, their codec, selection, and steps of DDP.
 
 Ranks share one GPU; where there are several, each rank of an all-reduce has its own. Times contain all copies between
-device and host. Below four minutes with one GPU, so that `make gpu` fits into ten with all that it installs.
+device and host. Meant to take four minutes with one GPU, so that `make gpu` takes ten with all that it
+installs; it has not run on one so far.
 """
 
 from __future__ import annotations

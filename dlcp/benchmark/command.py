@@ -18,6 +18,7 @@ from dlcp.benchmark.samples import BUS_FACTORS, TimedCalls, heading, row
 from dlcp.checks import option
 from dlcp.errors import DlcpError
 from dlcp.progress import terminal_line
+from dlcp.requirements import INSTALL_TORCH
 from dlcp.signals import raising
 from dlcp.units import parse_size, size
 
@@ -30,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("torch") is None:
-        parser.error("collectives are torch.distributed's: pip install torch")
+        parser.error(f"collectives are torch.distributed's: {INSTALL_TORCH}")
     if options.output is not None:
         if importlib.util.find_spec("matplotlib") is None:
             parser.error("--output is drawn with matplotlib: pip install matplotlib")

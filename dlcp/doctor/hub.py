@@ -46,8 +46,8 @@ def look_at_hub(
 ) -> Iterator[Finding]:
     """Findings about this host as a hub of `workers` with links of `worker_bps` each.
 
-    `hub_bps`: the rate of its own links; None: the line rate of the card that leads to `toward`, and no limit where it
-    does not say. Takes about a second, of all processors that this process may use.
+    `hub_bps`: the rate of its own links; None: the setting line_rate_bps, or that of the card that leads to `toward`,
+    and no limit where neither says. Takes about a second, of all processors that this process may use.
     """
     if hub_bps is None:
         hub_bps, whose = _line_rate(settings, toward)
@@ -142,7 +142,9 @@ def update_bytes_per_s(workers: int) -> float:
 
 
 def _line_rate(settings: Settings, toward: str | None) -> tuple[float | None, str]:
-    """Of the interface that dlcp would use, and its name."""
+    """As set, or of the interface that dlcp would use; and whose it is."""
+    if settings.line_rate_bps:
+        return float(settings.line_rate_bps), "line_rate_bps"
     if settings.below_kernel:
         return None, f"a port of {settings.network_driver}"
     try:

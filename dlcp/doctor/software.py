@@ -12,7 +12,7 @@ from pathlib import Path
 from dlcp import __version__, _native
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import SettingsError
-from dlcp.requirements import OLDEST_TORCH, UPGRADE_TORCH
+from dlcp.requirements import INSTALL_TORCH, OLDEST_TORCH, UPGRADE_TORCH
 from dlcp.transport import Settings
 from dlcp.transport.driver import BELOW_KERNEL
 
@@ -33,7 +33,7 @@ def look_at_software() -> Iterator[Finding]:
     )
     if torch == "absent":
         yield VERSIONS.warn(
-            'torch is not installed: init_process_group("dlcp") and `dlcp train` need it', "pip install torch"
+            'torch is not installed: init_process_group("dlcp") and `dlcp train` need it', INSTALL_TORCH
         )
     elif _main_numbers(torch) < _main_numbers(OLDEST_TORCH):
         yield VERSIONS.fail(f"torch is {torch}; dlcp needs {OLDEST_TORCH} or later", UPGRADE_TORCH)

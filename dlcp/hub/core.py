@@ -24,7 +24,7 @@ from typing import Protocol
 
 from dlcp import errors
 from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.announcement import Announcement, AnnouncementKind
 from dlcp.transport.hub.buffer import Buffer
 from dlcp.transport.hub.plan import HubShape, KeyPlan, core_bytes, key_plan
 from dlcp.transport.rank_card import RankCard
@@ -45,6 +45,9 @@ class Starter(Protocol):
 
     def run(self, said: Announcement, plan: KeyPlan, when_over: Callable[[], None], present: int) -> bool:
         """Starts a collective of `present` workers, and calls `when_over` after it. False: it cannot."""
+
+    def forget(self, number: int) -> None:
+        """Lets go of what is kept under a number."""
 
     def abort(self, reason: str) -> None:
         """Fails the group on all members."""
@@ -114,10 +117,20 @@ class Core:
         nbytes = core_bytes(group.shape, group.rack, said.buffer, self._plan(group, said, absent).sizes)
         if nbytes > self.memory_bytes:
             raise ValueError(f"{said.nbytes} bytes need {nbytes} at a core, which has {self.memory_bytes}")
+        self._wait(_Waiting(group, said, absent, nbytes))
+
+    def forget(self, group: Starter, said: Announcement) -> None:
+        """Has a group let go of what it keeps, behind the sums that wait for memory: they may still use it.
+
+        Raises ValueError: too many wait.
+        """
+        self._wait(_Waiting(group, said, (), 0))
+
+    def _wait(self, one: _Waiting) -> None:
         with self._lock:
             if len(self._waiting) >= self.waiting_max:
                 raise ValueError(f"{self.waiting_max} wait for memory already")
-            self._waiting.append(_Waiting(group, said, absent, nbytes))
+            self._waiting.append(one)
         self._start_waiting()
 
     def _plan(self, group: Starter, said: Announcement, absent: tuple[int, ...]) -> KeyPlan:
@@ -142,6 +155,9 @@ class Core:
                 return
             self._starting = True
         while (first := self._next()) is not None:
+            if first.said.kind is AnnouncementKind.FORGET:
+                first.group.forget(first.said.weights)
+                continue
             if (room := self.memory_bytes - self._held_bytes) < first.nbytes:
                 # Nothing else is under way: what stays here has the rest, and keeps it.
                 first.group.abort(

@@ -129,9 +129,9 @@ class ServedGroup:
 
     def _take(self, said: Announcement, worker: int) -> None:
         if said.kind is AnnouncementKind.FORGET:
-            # Whoever says it: each worker does, before its next collective, when none of them uses it any more.
+            # Whoever says it: each worker does, before its next collective, when it has its part of all that used it.
             for group in self.cores:
-                group.forget(said.weights)
+                group.core.forget(group, said)
             return
         with self._lock:
             count = self._announced.get(said.sequence, 0) + 1

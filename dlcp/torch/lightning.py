@@ -16,7 +16,9 @@ from typing import Any
 
 try:
     import lightning
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if error.name != "lightning":
+        raise
     raise ImportError("dlcp.torch.lightning needs Lightning: pip install lightning") from error
 
 from dlcp.torch.gradient.hook import gradient_hook
@@ -34,8 +36,11 @@ class GradientCallback(lightning.Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Registers the hook. Raises TypeError: the strategy has not wrapped the module in DistributedDataParallel."""
+        from torch.nn.parallel import DistributedDataParallel
+
         replica = trainer.strategy.model
-        if not hasattr(replica, "register_comm_hook"):
+        # FSDP1 has a method of that name too, for hooks of another kind.
+        if not isinstance(replica, DistributedDataParallel):
             raise TypeError(
                 f"the trainer's strategy is a {type(trainer.strategy).__name__}; accepted: DDPStrategy, "
                 "with process_group_backend='dlcp'"

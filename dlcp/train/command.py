@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from dlcp.arguments import Parser, add_json, add_output, loss
 from dlcp.checks import option
+from dlcp.requirements import INSTALL_TORCH
 from dlcp.signals import raising
 from dlcp.train import table
 from dlcp.train.errors import TrainError
@@ -292,7 +293,7 @@ def _plan(parser: Parser, options: argparse.Namespace) -> TrainingPlan:
             parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
     models = MODELS if options.model == "all" else (options.model,)
     if importlib.util.find_spec("torch") is None:
-        parser.error("the models are trained with torch: pip install torch")
+        parser.error(f"the models are trained with torch: {INSTALL_TORCH}")
     if "digits" in models and importlib.util.find_spec("sklearn") is None:
         parser.error("--model digits needs scikit-learn: pip install scikit-learn, or give --model language")
     output = options.output or Path("dlcp-train")

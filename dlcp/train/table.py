@@ -140,7 +140,8 @@ def findings(record: Record) -> list[str]:
         one.run.configuration.recipe == "low_bit" for one in record.runs
     ):
         found.append(
-            "On loopback bytes cost next to nothing, so fewer bits save no time here; --lab shows a network, as root."
+            "On loopback bytes cost next to nothing, so fewer bits save little or no time here;"
+            " --lab shows a network, as root."
         )
     return found
 

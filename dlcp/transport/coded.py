@@ -111,6 +111,10 @@ class CodedRules:
                 raise ArgumentError(
                     f"{name} has {span.nbytes} bytes; accepted: {needed}, f32 of the own part's groups"
                 )
+        if self.summed is not None and self.summed.nbytes != part_nbytes:
+            raise ArgumentError(
+                f"summed has {self.summed.nbytes} bytes; accepted: {part_nbytes}, as the own part's codes"
+            )
         if (self.before is None) != (self.after is None):
             raise ArgumentError("one of before and after is None; accepted: both, or neither")
         if self.kept is not None:

@@ -30,6 +30,7 @@ from dlcp.errors import (
     ResourceError,
     SettingsError,
 )
+from dlcp.requirements import REBUILD
 from dlcp.transport import plugins
 
 _PLUGIN = "dpdk"
@@ -203,9 +204,7 @@ def _library() -> ctypes.CDLL:
     except AttributeError:
         found = 0
     if found != _CONTROL_VERSION:
-        raise DriverError(
-            f"the DPDK driver {library._name} was built for another version of dlcp: {plugins.REBUILD}"
-        )
+        raise DriverError(f"the DPDK driver {library._name} was built for another version of dlcp: {REBUILD}")
     library.dlcp_dpdk_version.restype = ctypes.c_char_p
     error_arguments = (ctypes.c_char_p, ctypes.c_size_t)
     for name in ("dlcp_dpdk_arguments", "dlcp_dpdk_log"):

@@ -292,7 +292,7 @@ class Job(JobRanks, Closeable):
         on = f", interface {self.card.interface} ({self._why_interface})" if self.card.interface else ""
         if self.card.line_rate_bps:
             why = "as set" if settings.line_rate_bps else "by its driver's word"
-            on += f" of {self.card.line_rate_bps / 1e9:g} Gbit/s {why}"
+            on += f"{'' if on else ', link'} of {self.card.line_rate_bps / 1e9:g} Gbit/s {why}"
         elif on and not self.card.is_loopback:
             on += f" of unknown rate ({Network(()).link_bps / 1e9:g} Gbit/s assumed; line_rate_bps sets it)"
         shared = "shared" if settings.driver.startswith("local") else "no shared"
@@ -363,12 +363,12 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
     if settings.interface is None and toward is None:
         return {}, "lo", "default"  # as Endpoint does
     chosen = choose_bind_host(settings.interface, toward)
-    why = f"on the route to {toward}" if settings.interface is None else "DLCP_INTERFACE"
+    why = f"on the route to {toward}" if settings.interface is None else "asked for"
     return {"bind_host": chosen.host, "interface": None}, chosen.interface, why
 
 
 def _describe_protection(settings: Settings) -> str:
-    """How packets are protected, and by which cipher: the quickest, or what is quickest for two hosts that differ."""
+    """How packets are protected, and by this host's quickest cipher; another host may change it."""
     if settings.job_key() is None:
         return "not authenticated"
     how = "encrypted" if settings.encrypt else "authenticated"

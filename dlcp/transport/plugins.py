@@ -13,12 +13,9 @@ from pathlib import Path
 
 from dlcp import _native
 from dlcp.errors import DriverError
+from dlcp.requirements import REBUILD
 
 _FOLDER = Path(_native.__file__).parent
-
-REBUILD = "in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
-"""What builds dlcp again, with the drivers whose libraries are found then: no other package changes, and no wheel that
-was built before is taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,7 @@ def test_a_core_keeps_rows_to_its_last_byte_and_ranks_make_the_next_one(
 
         def keep(group: Communicator, index: int) -> bool:
             assert group.hub_group is not None
-            return group.hub_group.keep(kept[group.rank][index], "int4", 2 * KEY_GROUPS)
+            return group.hub_group.keep(kept[group.rank][index], "int4", 2 * KEY_GROUPS, scattered=False)
 
         def add(group: Communicator, *rows: int) -> list[bytes]:
             codes = coded(contribution(group.rank, 0, 2 * KEY_GROUPS), "int4")
@@ -376,7 +376,7 @@ def test_over_racks_a_core_has_room_to_its_last_byte(missing: int) -> None:
         def work(group: Communicator) -> bool:
             assert group.hub_group is not None
             kept = KeptAtHub()
-            has_room = group.hub_group.keep(kept, "int4", groups)
+            has_room = group.hub_group.keep(kept, "int4", groups, scattered=False)
             if has_room:
                 codes = coded(contribution(group.rank, 0, groups), "int4")
                 summed(group, codes, "int4", kept=kept)

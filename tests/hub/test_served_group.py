@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from dlcp.hub import group as served
+from dlcp.hub.core import Core
 from dlcp.hub.group import ServedGroup
+from dlcp.transport import DataType, Reduction, Settings
+from dlcp.transport.element import native_op
+from dlcp.transport.hub.announcement import Announcement
+from dlcp.transport.hub.plan import HubShape
 
 
 @pytest.mark.parametrize("posted", [1, 2, 4])
@@ -48,3 +53,33 @@ def test_announcements_are_acted_on_as_sent(monkeypatch: pytest.MonkeyPatch, pos
     for heard in callbacks if told == "in order" else reversed(callbacks):
         heard(None)
     assert acted == list(range(1, 13))
+
+
+def test_what_is_kept_is_let_go_behind_the_sums_that_wait_for_memory() -> None:
+    """A worker that has its part of a scattered sum says so; another core may not have begun it."""
+    acted: list[str] = []
+    ends: list[Callable[[], None]] = []
+
+    def run(said: Announcement, plan: object, when_over: Callable[[], None], present: int) -> bool:
+        acted.append(f"sum {said.sequence}")
+        ends.append(when_over)
+        return True
+
+    group: Any = SimpleNamespace(
+        shape=HubShape((0, 0), 1),
+        rank=2,
+        rack=0,
+        run=run,
+        forget=lambda number: acted.append(f"forget {number}"),
+    )
+    core = Core(2, 0, Settings(bind_host="127.0.0.1", key=bytes(32)), 0, memory_bytes=10_000)
+    try:
+        for sequence in range(3):
+            op = native_op(Reduction.SUM, DataType.f32)
+            core.start(group, Announcement(sequence, 4096, 0, 0, 0, DataType.f32, op))
+        core.forget(group, Announcement.to_forget(7))
+        while ends:
+            ends.pop(0)()
+    finally:
+        core.close()
+    assert acted == ["sum 0", "sum 1", "sum 2", "forget 7"]

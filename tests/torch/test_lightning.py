@@ -31,14 +31,24 @@ def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 def test_a_strategy_without_ddp_is_named(stand_in: Any) -> None:
     model = nn.Linear(2, 2)
+    # As FSDP1's wrapper has it, which gives the hook a tensor.
+    model.register_comm_hook = lambda state, hook: None  # type: ignore[assignment]
     trainer = SimpleNamespace(strategy=SimpleNamespace(model=model))
     with pytest.raises(TypeError, match="the trainer's strategy is a SimpleNamespace; accepted: DDPStrategy"):
         stand_in.GradientCallback().on_train_start(trainer, model)
 
 
 def test_the_hook_gets_a_state_with_the_options(stand_in: Any) -> None:
-    model, registered = nn.Linear(2, 2), []
-    replica = SimpleNamespace(register_comm_hook=lambda state, hook: registered.append((state, hook)))
+    model, registered = nn.Linear(2, 2), list[Any]()
+
+    class Replica(nn.parallel.DistributedDataParallel):
+        def __init__(self) -> None:
+            pass  # without a process group
+
+        def register_comm_hook(self, state: object, hook: object) -> None:
+            registered.append((state, hook))
+
+    replica = Replica()
     callback = stand_in.GradientCallback(recipe="low_bit")
     callback.on_train_start(SimpleNamespace(strategy=SimpleNamespace(model=replica)), model)
     assert registered == [(callback.state, stand_in.gradient_hook)]

@@ -125,7 +125,10 @@ def test_that_loopback_costs_no_bytes_is_said_where_few_bits_met_it(record: Reco
     assert not any("loopback" in line for line in table.findings(few))
     plan = TrainingPlan(tuple(one.run for one in few.runs), 3, Path())
     few.network = new_record(plan).network
-    says = "On loopback bytes cost next to nothing, so fewer bits save no time here; --lab shows a network, as root."
+    says = (
+        "On loopback bytes cost next to nothing, so fewer bits save little or no time here;"
+        " --lab shows a network, as root."
+    )
     assert table.findings(few)[-1] == says
     record.network = few.network
     assert says not in table.findings(record)

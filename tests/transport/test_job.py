@@ -829,7 +829,7 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
 def test_start_says_why_it_is_this_interface(start: Start) -> None:
     for changes, toward, why in (
         ({}, "127.0.0.1", "on the route to 127.0.0.1"),
-        ({"interface": "lo"}, "127.0.0.1", "DLCP_INTERFACE"),
+        ({"interface": "lo"}, "127.0.0.1", "asked for"),
     ):
         (job,) = start(1, toward=toward, **changes)
         assert f", interface lo ({why})" in job._describe_start()

@@ -46,7 +46,7 @@ def program() -> Path:
         built.parent.mkdir(parents=True, exist_ok=True)
         # Whoever looks meanwhile finds the old one or none.
         unfinished = built.with_name(f"{built.name}.{os.getpid()}")
-        # Which headers of ns-3 3.48 need, Debian 14's.
+        # The headers of ns-3 3.48 (Debian 14) need C++20.
         line = ["g++", "-std=c++20", "-O2", "-o", str(unfinished), str(SOURCE)]
         line += [f"-lns3-{name}" for name in LIBRARIES]
         done = subprocess.run(line, capture_output=True, text=True, check=False)

@@ -5,11 +5,11 @@
     signature             u32
     average over          u32     0: a sum
     type, reduction       u8 u8   as native code numbers them
-    kind                  u8      see Kind
+    kind                  u8      see AnnouncementKind
     traffic class         u8      of the replies
     weights               u32     which weights of the group: load, step, fetch; what coded sums left: forget
     step                  u64     of the optimizer, the first being 1: step
-    rule                  44      rule.py: load, step; coded.py: coded
+    rule                  44      rule.py: load, step; coded.py: coded sums
     part                  u8      0: the weights; i: the i-th array of the optimizer's state: load, fetch
     reserved              3       0
     deadline              u32     of an all-reduce: microseconds after the first announcement, when it is made of the

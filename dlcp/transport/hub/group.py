@@ -29,6 +29,7 @@ from dlcp.transport.hub.rule import OptimizerRule
 from dlcp.transport.local_memory import scale, temporary
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.membership import Membership
+from dlcp.transport.schedule.layout import SCATTERED
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span, overlap_of
 from dlcp.transport.store import Store, wait_for
@@ -106,7 +107,7 @@ class HubGroup(Membership):
         result. Those of which the hub keeps what codes leave have room since `keep` gave it to them.
         """
         nbytes, coded = addition.nbytes, addition.coded
-        scattered = addition.collective.endswith("reduce_scatter")
+        scattered = addition.collective in SCATTERED
         codec, unit_bytes = None, ELEMENT_BYTES[addition.dtype]
         if coded is not None:
             traits = codec_traits(coded.codec)
@@ -222,20 +223,22 @@ class HubGroup(Membership):
         `inputs` and `outputs`: parts that lie one after the other; of a reduce-scatter the output is one, for the code
         of this rank's part. Raises HubError: the hub has not the memory, for which `keep` was not asked.
         """
-        scattered = collective == "coded_reduce_scatter"
+        scattered = collective in SCATTERED
         if coded.after is not None or (coded.values is not None and not scattered):
             raise errors.ArgumentError(
-                "after and values are given; accepted over a hub: neither, since it keeps what waits"
+                "after or values is given; accepted over a hub: neither, since it keeps what waits"
             )
         sizes = wanted = sizes_of(self._calls.parts(inputs, "inputs"))
-        plan = self._plan(None, agree, getattr(self._calls, collective), sizes, coded.codec, op)
+        call = self._calls.coded_reduce_scatter if scattered else self._calls.coded_all_reduce
+        plan = self._plan(None, agree, call, sizes, coded.codec, op)
         assert isinstance(plan, HubPlan)
         keys = plan.sizes
         if scattered:
             wanted, keys = (sizes[self.rank],), keys[: len(keys) // len(sizes)]
         if sizes_of(outputs) != wanted:
             raise errors.ArgumentError(
-                f"outputs have {sizes_of(outputs)} bytes; accepted: {wanted}, as the inputs"
+                f"outputs have {sizes_of(outputs)} bytes; accepted: {wanted}, as"
+                f" {'this rank has of the inputs' if scattered else 'the inputs'}"
             )
         memory = [_in_keys("inputs", inputs, plan.sizes), _in_keys("outputs", outputs, keys)]
         if overlap_of([Span(inputs[0].address, sum(sizes)), Span(outputs[0].address, sum(wanted))]):
@@ -257,7 +260,7 @@ class HubGroup(Membership):
         plan.connected = True
         return work
 
-    def keep(self, kept: KeptAtHub, codec: str, groups: int, scattered: bool = False) -> bool:
+    def keep(self, kept: KeptAtHub, codec: str, groups: int, scattered: bool) -> bool:
         """Whether the hub keeps what codes leave of a row of sums, each of so many groups, in this codec or a smaller.
 
         `scattered`: each rank gets an equal part of a sum. If so, the memory is the row's until it is forgotten, and

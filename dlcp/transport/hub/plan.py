@@ -32,6 +32,7 @@ from dlcp.transport.schedule.hub import (
     key_count,
     reduce_scatter,
 )
+from dlcp.transport.schedule.layout import SCATTERED
 from dlcp.transport.schedule_memory import compile_schedule
 from dlcp.transport.signature import signature_of
 
@@ -99,7 +100,9 @@ def _packed(shape: HubShape, buffer: Buffer) -> tuple[Hub, tuple[int, ...]]:
     unit_bytes = 1 if buffer.codec is None else buffer.group_bytes
     units, rest = divmod(buffer.nbytes, parts * unit_bytes)
     if rest:
-        raise ValueError(f"{buffer.nbytes} bytes are not {parts} times as many units of {unit_bytes}")
+        raise ValueError(
+            f"{buffer.nbytes} bytes are no {parts} equal parts of whole units, of {unit_bytes} bytes"
+        )
     most = max(1, shape.cores * KEYS_MAX // parts)
     if buffer.codec is None:
         lengths = _native.part_bytes(units, min(key_count(units, shape.cores), most), buffer.type)
@@ -201,7 +204,7 @@ class HubPlanner(Planner):
         """A plan."""
         del algorithm
         type_ = call.arithmetic.type
-        scattered = call.operation.endswith("reduce_scatter")
+        scattered = call.operation in SCATTERED
         buffer = Buffer(call.nbytes, type_, call.codec, scattered)
         plan = key_plan(self._shape, self._rank, buffer)
         terms = f"{call.terms} hub {self._shape}"

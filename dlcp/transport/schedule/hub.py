@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule.layout import Layout, Role
+from dlcp.transport.schedule.layout import SCATTERED, Layout, Role
 from dlcp.transport.schedule.operations import Chunk, RankSchedule
 from dlcp.transport.schedule.packing import longest_first
 from dlcp.transport.schedule.program import Program, input_chunk, output_chunk
@@ -239,7 +239,7 @@ def layouts(hub: Hub, collective: str = "all_reduce") -> list[Layout]:
     only the home's do, and others' whatever is left.
     """
     everyone, keys = (1 << hub.workers) - 1, range(len(hub.owners))
-    scattered = collective.endswith("reduce_scatter")
+    scattered = collective in SCATTERED
     if collective == "coded_all_reduce":
         workers = [
             Layout([Role(key, rank, 0) for key in keys], [Role(key, None, everyone) for key in keys], ())

@@ -16,6 +16,9 @@ CODED = frozenset({"coded_all_reduce", "coded_reduce_scatter"})
 BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"}) | CODED
 """Collectives whose messages to the rank that adds may be lossy: what was abandoned is missing from the sum."""
 
+SCATTERED = frozenset({"reduce_scatter", "bounded_reduce_scatter", "coded_reduce_scatter"})
+"""Collectives of which each rank gets its part of the sum."""
+
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"}) | BOUNDED
 """Collectives that add up; all others move what one rank contributes."""
 

@@ -193,7 +193,7 @@ int check_arguments(const Arguments& arguments, ErrorText error) {
         if (option == nullptr) {
             return error.fail(
                 EDOM,
-                is_option(word) ? "EAL arguments: unrecognized option '%s'; see \"EAL parameters\" in DPDK's guide"
+                is_option(word) ? "EAL arguments: unrecognized option '%s'; dlcp knows those of DPDK 22.11 to 25.11"
                                 : "EAL arguments: '%s' belongs to no option",
                 text.c_str());
         }

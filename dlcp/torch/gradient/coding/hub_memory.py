@@ -1,7 +1,7 @@
 """What a hub keeps of the sums that it codes for this state's buffers: feedback at the owner, where no rank is one.
 
     memory = HubMemory()
-    found = memory.open(key, layout, hub_group, ("int8", groups, False), loss_scale)    # kept, factor: for CodedRules
+    found = memory.open(key, layout, hub_group, Sums("int8", groups, False), scale)    # kept, factor: for CodedRules
     memory.end_step(applied=True)
 
 A row of sums goes on as long as its buffer has one layout. Where another takes its place, what the hub kept of the old
@@ -18,13 +18,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dlcp.torch.gradient.layout import Layout
 from dlcp.transport.hub.coded import KeptAtHub
 from dlcp.transport.hub.group import HubGroup
 
-Sums = tuple[str, int, bool]
-"""Of one row: the codec with the most bits, how many groups of values, and whether each rank gets a part of the sum."""
+
+class Sums(NamedTuple):
+    """Of one row."""
+
+    codec: str
+    """The one with the most bits."""
+    groups: int
+    """How many groups of values."""
+    scattered: bool
+    """Whether each rank gets a part of the sum."""
 
 
 @dataclass(slots=True)

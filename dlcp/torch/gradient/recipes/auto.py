@@ -46,9 +46,9 @@ EXACT, LOW_BIT = "exact", "low_bit"
 CODEC = "int8"
 SAVING = 0.05
 """Of the step: what few bits must save."""
-_ROUND = 6
+_TURN = 6
 """Steps of one kind in a row; the first is not counted, as buffers, plans and peers may be new to it."""
-TRIAL = (*[EXACT] * _ROUND, *[LOW_BIT] * _ROUND) * 2
+TRIAL = (*[EXACT] * _TURN, *[LOW_BIT] * _TURN) * 2
 """Step by step, what the first ones do: two rounds of each kind, since a machine's speed may drift."""
 DECIDED = len(TRIAL) + 1
 """The step that first has a choice: what is gathered in one step is known in the next."""
@@ -77,7 +77,7 @@ class AutoPipeline:
         # Of this process, not of the training: all ranks make a state, or load one, at the same step.
         self._step = -1
         self._began_s = 0.0
-        self._steps_s: list[list[float]] = [[] for _ in range(len(TRIAL) // _ROUND)]
+        self._steps_s: list[list[float]] = [[] for _ in range(len(TRIAL) // _TURN)]
         self._seen: set[Members] = set()
         self._agreements = Agreements[str]("recipe", self._measured, _quicker)
 
@@ -93,8 +93,8 @@ class AutoPipeline:
 
     def begin_step(self, loss_scale: float) -> None:
         now_s = self._clock_s()
-        if 0 <= self._step < len(TRIAL) and self._step % _ROUND:
-            self._steps_s[self._step // _ROUND].append(now_s - self._began_s)
+        if 0 <= self._step < len(TRIAL) and self._step % _TURN:
+            self._steps_s[self._step // _TURN].append(now_s - self._began_s)
         self._step += 1
         self._began_s = now_s
         if self._step >= DECIDED and self.chosen == EXACT and self._wrote:
@@ -161,7 +161,8 @@ def _quicker(_: str | None, figures: Figures) -> str:
     exact_s, low_s = max(rounds, key=lambda taken_s: taken_s[1] / taken_s[0])
     chosen = LOW_BIT if low_s < (1 - SAVING) * exact_s else EXACT
     logger.info(
-        "gradients: on the slowest of %d ranks a step takes %.3g ms exact, %.3g ms in %s: %s",
+        "gradients: in the round that favours few bits less, on the slowest of %d ranks a step takes %.3g ms exact,"
+        " %.3g ms in %s: %s",
         len(figures),
         1000 * exact_s,
         1000 * low_s,

@@ -9,9 +9,9 @@ that divides by running means, such as Adam, to a worse place. It is slow to com
 
 Memory: feedback.py, on both sides. Selector: every value; blocks of contributions may be lost within `loss_budget`, the
 least important first, and go back into the sender's memory. Codec: native/collective/codec.hpp, 4 bits by default.
-Exchange: coded all-reduce, or reduce-scatter, whose result is not coded. Without a budget over a hub if there is one
-with room, whose cores are the owners (hub_memory.py): they code the result of a reduce-scatter too, if all parts are
-equal. Small parameters, those of one dimension, and types that are not coded travel exactly.
+Exchange: coded all-reduce, or reduce-scatter, whose result is not coded. Without a budget it goes over a hub that has
+room (hub_memory.py). The hub's cores are then the owners, and code the result of a reduce-scatter too, whose parts
+must be equal. Small parameters, those of one dimension, and types that are not coded travel exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlcp.torch.gradient.buffer.exact_part import ExactPart, account_exact, bloc
 from dlcp.torch.gradient.buffer.gradient_buffer import GradientBuffer
 from dlcp.torch.gradient.buffer.pending_buffer import PendingBuffer, PreparedBuffer
 from dlcp.torch.gradient.coding.coders import Coder, coder_of
-from dlcp.torch.gradient.coding.hub_memory import HubMemory
+from dlcp.torch.gradient.coding.hub_memory import HubMemory, Sums
 from dlcp.torch.gradient.coding.owner_shares import OwnerShares, Shares
 from dlcp.torch.gradient.coding.plan import CodePlan, plan_of
 from dlcp.torch.gradient.importance.by_scales import critical_bytes_of, importance_by_scales
@@ -77,7 +77,7 @@ class CodedBuffer(PreparedBuffer):
     exact: ExactPart
     sender: KeptStream
     owner: KeptStream | None
-    """None: of a reduce-scatter, whose sum is not coded; of a hub."""
+    """None: ranks do not code the sum of a reduce-scatter, and a hub keeps its own."""
     at_hub: tuple[KeptAtHub, float] | None
     """What a hub keeps in place of an owner, and its factor; None: ranks are the owners."""
     loss: LossRules | None
@@ -208,7 +208,7 @@ class CodedPipeline:
         """What a hub keeps for the buffer, and its factor; None: ranks make the sum. The same on all ranks."""
         if (hub := self._hub_of(buffer, plan)) is None:
             return None
-        sums, key = (codec.name, plan.groups, buffer.scattered), _owner_key(buffer)
+        sums, key = Sums(codec.name, plan.groups, buffer.scattered), _owner_key(buffer)
         scale, number = self.residual.scale, buffer.call.sequence
         found = self._hub.open(key, plan.stream, hub, sums, scale, number)
         if found is not None:

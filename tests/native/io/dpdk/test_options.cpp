@@ -209,7 +209,7 @@ TEST_CASE("eal arguments: what is added") {
     CHECK(added("-l 3 --telemetry") == "--in-memory");
     CHECK(added("-c f --no-telemetry --file-prefix x") == "");
     CHECK(added("--lcores 0 --huge-dir=/mnt --no-telemetry") == "");
-    CHECK(added("--in-mem --main-lcore 1") == "--no-telemetry");  // options may be shortened
+    CHECK(added("--in-memory --main-lcore 1") == "--no-telemetry");
     CHECK(added("--no-huge --no-shconf -l0") == "--no-telemetry");
     // A value that looks like an option is none.
     CHECK(added("--vdev net_x,a=--in-memory -l 0 --no-telemetry") == "--in-memory");

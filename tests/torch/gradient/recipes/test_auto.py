@@ -88,7 +88,10 @@ def test_few_bits_have_to_save_time_in_both_rounds_and_the_log_says_what_was_fou
     with caplog.at_level("INFO", "dlcp"):
         assert _quicker(None, [quick, quick]) == LOW_BIT
     (line,) = caplog.messages
-    assert line == "gradients: on the slowest of 2 ranks a step takes 1e+03 ms exact, 600 ms in int8: low_bit"
+    assert line == (
+        "gradients: in the round that favours few bits less, on the slowest of 2 ranks a step takes 1e+03 ms"
+        " exact, 600 ms in int8: low_bit"
+    )
     for odd in ((1.0, 0.5, 1.0, 0.96), (1.0, 0.99, 1.0, 0.5)):
         assert _quicker(None, [quick, odd]) == EXACT
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import dlcp.torch
 from dlcp.torch import codec
 from dlcp.torch.gradient.buffer.gradient_buffer import BufferCall
-from dlcp.torch.gradient.coding.hub_memory import HubMemory
+from dlcp.torch.gradient.coding.hub_memory import HubMemory, Sums
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.transport.coded import GROUP_VALUES
@@ -178,7 +178,7 @@ def test_rows_are_let_go_where_buffers_are_cut_anew_and_with_the_recipe() -> Non
             assert group.hub_group is not None
             memory = memories[group.rank]
             for key, each in buffers.items():
-                found = memory.open(key, each, group.hub_group, ("int4", 4, False), 1.0)
+                found = memory.open(key, each, group.hub_group, Sums("int4", 4, False), 1.0)
                 assert found is not None
                 row, factor = found
                 codes = coded(np.ones(each.numel, np.float32), "int4")
