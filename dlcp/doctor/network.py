@@ -16,7 +16,7 @@ from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import AddressError, InterfaceError
 from dlcp.transport import Settings
 from dlcp.transport.interfaces import Chosen, Interface, choose_bind_host, list_interfaces
-from dlcp.transport.schedule.estimate import Network
+from dlcp.transport.rank_card import describe_line_rate
 
 INTERFACE, ROUTE, MTU, OFFLOADS, NAME = map(Topic, ("interface", "route", "mtu", "offloads", "name"))
 # The smallest UDP payload that dlcp's packets need (wire format), behind 28 bytes of IPv4 and UDP headers.
@@ -111,14 +111,9 @@ def _see_route(goal: str | None) -> str:
 @listed
 def look_at_interface(used: Interface, card: Card, set_bps: int = 0) -> Iterator[Finding]:
     """Findings about the interface that dlcp uses. `set_bps`: the setting line_rate_bps."""
-    if set_bps:
-        speed = f", {set_bps / 1e9:g} Gbit/s as set"
-    elif card.speed_bps:
-        speed = f", {card.speed_bps / 1e9:g} Gbit/s by its driver's word"
-    else:
-        speed = f", of unknown rate: {Network(()).link_bps / 1e9:g} Gbit/s is assumed (line_rate_bps sets it)"
+    speed = describe_line_rate(set_bps or card.speed_bps or 0, is_set=bool(set_bps))
     driver = f", driver {card.driver}" if card.driver else ""
-    yield INTERFACE.ok(f"{used.name} is up with {used.state}{speed}{driver}")
+    yield INTERFACE.ok(f"{used.name} is up with {used.state}, {speed}{driver}")
     if card.speed_bps is not None and card.speed_bps < 10**9:
         yield INTERFACE.warn(
             f"{used.name} runs at {card.speed_bps / 1e6:g} Mbit/s", f"see cable and port: ethtool {used.name}"

@@ -41,9 +41,8 @@ from dlcp.transport.job_record import JobRecord
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.meeting import STALE_S, Meeting
 from dlcp.transport.metrics import Metrics
-from dlcp.transport.rank_card import RankCard, check_versions
+from dlcp.transport.rank_card import RankCard, check_versions, describe_line_rate
 from dlcp.transport.round_trip import asked_ranks, expect, give_up, round_trip_s
-from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
@@ -290,11 +289,9 @@ class Job(JobRanks, Closeable):
         """Logs what runs, where, over which driver, and how it is protected."""
         settings = self.settings
         on = f", interface {self.card.interface} ({self._why_interface})" if self.card.interface else ""
-        if self.card.line_rate_bps:
-            why = "as set" if settings.line_rate_bps else "by its driver's word"
-            on += f"{'' if on else ', link'} of {self.card.line_rate_bps / 1e9:g} Gbit/s {why}"
-        elif on and not self.card.is_loopback:
-            on += f" of unknown rate ({Network(()).link_bps / 1e9:g} Gbit/s assumed; line_rate_bps sets it)"
+        if self.card.line_rate_bps or (on and not self.card.is_loopback):
+            rate = describe_line_rate(self.card.line_rate_bps, is_set=bool(settings.line_rate_bps))
+            on += f"{'' if on else ', link'} of {rate}"
         shared = "shared" if settings.driver.startswith("local") else "no shared"
         served = f"; metrics at {self.metrics_server.url}" if self.metrics_server is not None else ""
         why_driver = "default" if settings.network_driver == Settings.driver else "asked for"

@@ -241,18 +241,17 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: PingPlan) -> in
             ) from None
         samples: list[PingSample] = []
         counted: dict[str, Any] = {}
-        interrupted = False
         failure: DlcpError | None = None
+        ended = "done"
         before = endpoint.stats()
         try:
             counted = measure(endpoint, LISTENER_RANK, plan, samples)
         except KeyboardInterrupt:
-            interrupted = True
+            ended = "interrupted"
         except DlcpError as error:
             if not samples:
                 raise
-            failure = error
-        ended = "interrupted" if interrupted else "failed" if failure is not None else "done"
+            failure, ended = error, "failed"
         found = figures(endpoint, LISTENER_RANK, before, samples, counted.get("held_packets", 0))
         if options.json:
             sent = dataclasses.asdict(plan)
@@ -266,7 +265,7 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: PingPlan) -> in
         if failure is not None:
             sys.stdout.flush()
             raise failure
-        return 130 if interrupted else 0
+        return 130 if ended == "interrupted" else 0
 
 
 def _demo(options: argparse.Namespace, plan: PingPlan) -> int:

@@ -19,6 +19,7 @@ from typing import Self
 
 from dlcp import __version__, _native
 from dlcp.errors import JobError
+from dlcp.transport.schedule.estimate import LINK_BPS
 
 INTERFACES = Path("/sys/class/net")
 _MBPS_MAX = 10_000_000
@@ -127,6 +128,13 @@ def _line_rate_bps(interface: str) -> int:
         return 0
     # Drivers that do not know say -1, also as 32 bits without a sign.
     return rate_mbps * 1_000_000 if 0 < rate_mbps < _MBPS_MAX else 0
+
+
+def describe_line_rate(rate_bps: int, *, is_set: bool) -> str:
+    """A line's rate, and who says so. 0: nobody does."""
+    if not rate_bps:
+        return f"unknown rate ({LINK_BPS / 1e9:g} Gbit/s assumed; line_rate_bps sets it)"
+    return f"{rate_bps / 1e9:g} Gbit/s {'as set' if is_set else 'by its driver'}"
 
 
 def check_versions(own: RankCard, other: RankCard) -> None:

@@ -513,21 +513,12 @@ class DLCPPiece(DLCPFrame):
         return f" of packet {self.packet_number} bytes {self.offset} to {end} of {self.datagram_bytes}"
 
 
-FRAME_CLASSES: dict[int, type[DLCPFrame]] = {
-    0: DLCPPadding,
-    1: DLCPAck,
-    2: DLCPComplete,
-    3: DLCPOutcome,
-    4: DLCPProbe,
-    5: DLCPTrimmed,
-    6: DLCPHold,
-    7: DLCPProceed,
-    8: DLCPRefuse,
-    9: DLCPCancel,
-    12: DLCPClose,
-    13: DLCPHello,
-    14: DLCPPiece,
-}
+_ALL: tuple[type[DLCPFrame], ...] = (
+    DLCPPadding, DLCPAck, DLCPComplete, DLCPOutcome, DLCPProbe, DLCPTrimmed, DLCPHold, DLCPProceed, DLCPRefuse,
+    DLCPCancel, DLCPClose, DLCPHello, DLCPPiece,
+)  # fmt: skip
+FRAME_CLASSES: dict[Any, type[DLCPFrame]] = {kind.fields_desc[0].default: kind for kind in _ALL}
+"""By its number, which its own prefix says."""
 
 
 def _next_frame(_packet: Any, _before: Any, _last: Any, rest: bytes) -> type[Packet]:

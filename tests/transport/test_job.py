@@ -814,7 +814,7 @@ def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCapture
     assert f"packets are authenticated by {min(costs_ns, key=lambda name: costs_ns[name])}" in line
     assert line.endswith(f"; metrics at {first.metrics_server.url}")
     first.card = replace(first.card, line_rate_bps=25_000_000_000)
-    assert ", interface lo (default) of 25 Gbit/s by its driver's word; driver udp" in first._describe_start()
+    assert ", interface lo (default) of 25 Gbit/s by its driver; driver udp" in first._describe_start()
     first.settings = first.settings.replace(line_rate_bps=25_000_000_000)
     assert ", interface lo (default) of 25 Gbit/s as set; driver udp" in first._describe_start()
     first.card = replace(first.card, line_rate_bps=0, address="10.0.0.1:4000")

@@ -41,12 +41,16 @@ _Depth = tuple[int, int, int]
 _NO_HOP: _Depth = (0, 0, 0)
 
 
+LINK_BPS = 10e9
+"""What a host's link counts as where nobody says."""
+
+
 class Network(NamedTuple):
     """What is between the ranks of a group. What nobody has said is as of 10 Gbit/s Ethernet and kernel sockets."""
 
     hosts: Hosts
     """Per rank the number of its host."""
-    link_bps: float = 10e9
+    link_bps: float = LINK_BPS
     """Of a host's link."""
     hop_ns: float = 50_000
     """From one host to another: a short message, until its receiver has acted on it."""
