@@ -56,7 +56,7 @@ help:
 	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
 	@echo "make wheels    dist/*.whl for Linux with glibc 2.28      WHEEL_PYTHONS=\"python3.11 python3.12\" WHEEL_MACHINE=aarch64"
 	@echo "make lines     how long each room is, after it has grown or shrunk"
-	@echo "make bench     benchmarks, printed"
+	@echo "make bench     benchmarks, printed; all take hours         BENCH_ARGS=\"engine --quick\""
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
 	@echo "make demo      two models trained over a lossy network   DEMO_ARGS=\"--mode study\""
@@ -231,7 +231,7 @@ format: setup
 
 # Builds bench/native in build/bench by itself.
 bench: setup
-	$(PY) -m bench $(BENCH_ARGS)
+	$(PY) -m bench $(or $(BENCH_ARGS),all)
 
 # About two minutes on two cores, once set up. What DEMO_ARGS may be: dlcp train --help.
 demo: setup

@@ -7,8 +7,10 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import signal
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -57,31 +59,43 @@ MODULES = {
 
 def main() -> int:
     modules = {name: importlib.import_module(f"bench.{module}") for name, module in MODULES.items()}
-    summaries = "\n".join(f"  {name:15} {module.SUMMARY}" for name, module in modules.items())
+    indent = " " * (max(map(len, modules)) + 4)
+    width = min(100, shutil.get_terminal_size().columns)
+    summaries = "\n".join(
+        textwrap.fill(
+            module.SUMMARY, width, initial_indent=f"  {name}".ljust(len(indent)), subsequent_indent=indent
+        )
+        for name, module in modules.items()
+    )
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"Benchmarks:\n{summaries}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which; all: every one, for hours")
     parser.add_argument(
         "--quick", action="store_true", help="fewer and shorter repetitions: a look, not a figure"
     )
     parser.add_argument("--count", type=int, metavar="N", help="faults: how many of each kind (default 50)")
     parser.add_argument("--strict", action="store_true", help="a bar that is not met is exit status 1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found here")
-    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--build-only", action="store_true", help="build what is compiled, and run nothing")
     arguments = parser.parse_args()
+    if not arguments.names and not arguments.build_only:
+        parser.error(f"which? all, or some of {', '.join(MODULES)}")
+    if "all" in arguments.names:
+        arguments.names = list(MODULES)
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(MODULES)}")
     if arguments.count is not None and (arguments.count < 1 or arguments.names != ["faults"]):
         parser.error("--count goes with `faults` alone, and is 1 or more")
-    chosen = {name: modules[name] for name in arguments.names or MODULES}
+    chosen = {name: modules[name] for name in arguments.names}
 
     # A terminated run must leave by the same way as an interrupted one, past the end of its `with`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if arguments.build_only or any(getattr(one, "NEEDS_PROGRAMS", True) for one in chosen.values()):
+            print(f"building {programs.BUILD}", flush=True)
             programs.build()
         return 0 if arguments.build_only else _run_all(chosen, arguments)
     except (programs.ProgramError, lab.LabError) as error:

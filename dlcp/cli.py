@@ -155,7 +155,7 @@ Ethernet.
 Something is slow, or does not connect:
   dlcp doctor                                         this host
   torchrun --nnodes 2 ... --no-python dlcp doctor     every path between ranks
-  dlcp ping --listen ... | dlcp ping HOST:PORT        one path, for any time
+  dlcp ping --listen ... and dlcp ping HOST:PORT ...  one path, for any time
 
 In a training script, one word: torch.distributed.init_process_group("dlcp")
 

@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 1 examples/elastic.py CHECKPOINTS
 
-CHECKPOINTS is a folder that all hosts see. Rank 1 kills itself once, after step 25. BACKEND=gloo: the same over Gloo.
-RECIPE: what is done with gradients (docs/gradients.md).
+CHECKPOINTS is an empty folder that all hosts see. Rank 1 kills itself once, after step 25. BACKEND=gloo: the same over
+Gloo, which does not always connect again. RECIPE: what is done with gradients (docs/gradients.md).
 """
 
 import os
@@ -47,7 +47,7 @@ for step in range(first, STEPS):
     parts["optimizer"].step()
     if (step + 1) % EVERY == 0:
         place = folder / f"step{step + 1}"
-        place.mkdir(exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         torch.save({name: part.state_dict() for name, part in parts.items()}, place / f"rank{rank}.pt")
         dist.barrier()  # a checkpoint counts once all ranks have written theirs
         if rank == 0:
@@ -55,6 +55,6 @@ for step in range(first, STEPS):
             (folder / "next").rename(latest)
     if rank == 1 and step == DEATH and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
         os.kill(os.getpid(), signal.SIGKILL)
-if rank == 0:
+if rank == 0 and first < STEPS:
     print(f"loss {loss.item():.9g}")
 dist.destroy_process_group()

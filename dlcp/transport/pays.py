@@ -19,6 +19,7 @@ from dlcp.checks import option
 from dlcp.transport.coded import GROUP_VALUES, codec_traits
 from dlcp.transport.schedule.choose import choose
 from dlcp.transport.schedule.estimate import RANKS_MAX, Network, time_ns
+from dlcp.transport.settings import LINE_RATE_BPS_MIN
 from dlcp.units import aligned, duration, grouped, parse_rate, plural, rate
 
 _FLOAT_BYTES = 4
@@ -106,7 +107,8 @@ def report(training: Training) -> Iterator[str]:
     """The lines that the command prints."""
     hosts = len(set(training.hosts))
     where = f"{plural(training.ranks, 'rank')} on {plural(hosts, 'host')}, {rate(training.rate_bps)} each"
-    yield f"{grouped(training.parameters)} parameters; {where}; {duration(training.step_s)} without an exchange\n"
+    yield f"{grouped(training.parameters)} parameters; {where};"
+    yield f"{duration(training.step_s)} without an exchange\n"
     rows = [("", "bytes", "exchange", "step", "beside Gloo's")]
     for name, found in figures(training).items():
         times = (duration(found["exchange_s"]), duration(found["step_s"]))
@@ -120,9 +122,11 @@ def report(training: Training) -> Iterator[str]:
     yield "all     the exchange waits for the whole backward pass;"
     yield "        links are the limit, and every link is as fast"
     if training.loss_ratio:
-        yield "loss    lost packets go again; that TCP slows down besides is left out, so Gloo takes longer than this"
+        yield "loss    lost packets go again; that TCP slows down besides is left out,"
+        yield "        so Gloo takes longer than this"
     if training.rate_bps > _PROCESSORS_BPS:
-        yield "rate    at more than 5 Gb/s processors may be the limit, and all of this too good: measure"
+        yield "rate    at more than 5 Gb/s processors may be the limit,"
+        yield "        and all of this too good: measure"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Estimates a step of data-parallel training over Gloo, and over dlcp by recipe.",
         epilog="docs/pays.md says what was measured, and how far these estimates are off.",
     )
-    count = _amount({"": 1, "k": 1e3, "M": 1e6, "G": 1e9}, 1, 1e12, "1 to 1000G, such as 350k, 25M, 1.3G")
+    count = _amount(
+        {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}, 1, 1e12, "1 to 1000B, such as 350k, 25M, 7B"
+    )
     parser.add_argument("--parameters", type=count, required=True, metavar="N", help="such as 25M")
     seconds = _amount({"ms": 1e-3, "s": 1.0}, 0, 1e6, "such as 100ms, 1.5s")
     alone = "a step without any exchange, such as 100ms"
@@ -149,8 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.ranks % given.per_host or given.ranks == given.per_host:
         parser.error(f"--per-host {given.per_host}: accepted: a divisor of --ranks, not all of them")
-    if given.rate < 1:
-        parser.error("--rate: accepted: more than 0")
+    if given.rate < LINE_RATE_BPS_MIN:
+        parser.error(f"--rate: {given.rate:g} bits a second; accepted: at least 1M, such as 25G")
     words = (given.step, given.rate, given.ranks, given.per_host, given.loss)
     training = Training(int(given.parameters), *words)
     print(json.dumps(to_json(training), indent=2) if given.json else "\n".join(report(training)))

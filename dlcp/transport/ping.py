@@ -324,8 +324,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=prog,
         description="Moves data between two hosts and says how it went.",
-        epilog="Sizes may end in K, M or G (powers of 1024). All settings of an endpoint (dlcp.transport.Settings) can"
-        " be given as DLCP_* variables.",
+        epilog="Between hosts: `dlcp ping --listen --bind ADDRESS --port 7000 --key-file KEY` on one, and on the other"
+        " `dlcp ping ADDRESS:7000 --key-file KEY`. Sizes may end in K, M or G (powers of 1024). All settings of an"
+        " endpoint (dlcp.transport.Settings) can be given as DLCP_* variables.",
     )
     parser.add_argument("address", nargs="?", metavar="ADDRESS", help="of a listener: host:port")
     parser.add_argument("--listen", action="store_true", help="wait for clients")
@@ -504,7 +505,7 @@ def _headline(address: str, settings: Settings, plan: PingPlan) -> str:
         words.append(f"loss ratio {plan.loss_ratio:g}")
     if plan.deadline_s is not None:
         words.append(f"deadline {plan.deadline_s:g} s")
-    return ", ".join([*words, protection])
+    return f"{words[0]},\n" + ", ".join([*words[1:], protection])
 
 
 if __name__ == "__main__":

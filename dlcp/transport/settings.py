@@ -46,7 +46,7 @@ OTHER_VARIABLES = re.compile(
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 # A smaller one was meant in Mbit/s or Gbit/s.
-_LINE_RATE_BPS_MIN = 1_000_000
+LINE_RATE_BPS_MIN = 1_000_000
 
 
 def _without_key(value: Any) -> str:
@@ -81,10 +81,10 @@ class Settings(SettingsFields):
             raise SettingsError(
                 f"congestion is {self.congestion!r} and line_rate_bps is 0; set it to the rate of this host's link"
             )
-        if 0 < self.line_rate_bps < _LINE_RATE_BPS_MIN:
+        if 0 < self.line_rate_bps < LINE_RATE_BPS_MIN:
             raise SettingsError(
                 f"line_rate_bps is {self.line_rate_bps}, which is bits a second; accepted: 0, or at least"
-                f" {_LINE_RATE_BPS_MIN} (25 Gbit/s are 25000000000)"
+                f" {LINE_RATE_BPS_MIN} (25 Gbit/s are 25000000000)"
             )
         if self.max_rto_s < self.min_rto_s:
             raise SettingsError(

@@ -26,3 +26,13 @@ def test_a_missed_bar_is_an_error_only_where_asked_for(
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["bench", "made_up", *words])
     assert command.main() == status
+
+
+def test_without_a_name_nothing_is_built_or_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench"])
+    monkeypatch.setattr(command, "MODULES", {"engine": "engine"})
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert "error: which? all, or some of" in capsys.readouterr().err

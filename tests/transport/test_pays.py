@@ -53,7 +53,7 @@ def test_report_has_every_recipe_beside_gloo(capsys: pytest.CaptureFixture[str])
     assert main(WORDS) == 0
     text = capsys.readouterr().out
     assert text.startswith(
-        "25 000 000 parameters; 4 ranks on 4 hosts, 1.000 Gb/s each; 100.0 ms without an exchange\n"
+        "25 000 000 parameters; 4 ranks on 4 hosts, 1.000 Gb/s each;\n100.0 ms without an exchange\n"
     )
     rows = re.findall(r"^(Gloo|exact|8 bits|4 bits) +([\d.]+)% .* ([\d.]+)$", text, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["Gloo", "exact", "8 bits", "4 bits"]
@@ -85,7 +85,8 @@ def test_json_has_the_figures_of_the_report(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--parameters", "many"], "argument --parameters: 'many' is not accepted; accepted: 1 to 1000G"),
+        (["--parameters", "many"], "argument --parameters: 'many' is not accepted; accepted: 1 to 1000B"),
+        (["--rate", "25"], "--rate: 25 bits a second; accepted: at least 1M, such as 25G"),
         (["--step", "100"], "argument --step: '100' is not accepted; accepted: such as 100ms"),
         (["--ranks", "65"], "argument --ranks: '65' is not accepted; accepted: 2 to 64"),
         (["--per-host", "3"], "--per-host 3: accepted: a divisor of --ranks"),
