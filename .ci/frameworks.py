@@ -1,7 +1,7 @@
 """The examples under the tools that people train with: `frameworks.py [PACKAGE ...]` (make test-frameworks).
 
 What does not install is named, and its examples are skipped. The environment, build/frameworks, takes up to 8 GB. It
-stays, and each call makes it anew. Ends with pytest's status.
+is left for a look; the next call replaces it. Ends with pytest's status.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from environments import ROOT, install, interpreter_of_new
 
 WORK = ROOT / "build" / "frameworks"
 # One after another, because some exclude others' dependencies. DeepSpeed asks for torch while it is built.
-PACKAGES = ("transformers accelerate", "lightning", "ray pandas", "torchft", "jax", "tensorflow", "deepspeed")
+PACKAGES = ("transformers accelerate", "lightning", "ray[train]", "torchft", "jax", "tensorflow", "deepspeed")
 TESTS = ("tests/test_examples.py", "tests/test_numpy.py")
 INSTALL_S = 900.0
 

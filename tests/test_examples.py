@@ -33,7 +33,7 @@ UNDER_TORCHRUN = {
     "with_lightning": ["lightning"],
 }
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-ALONE = {"ray_train": ["pandas", "ray"], "with_torchft": ["torchft"]}
+ALONE = {"ray_train": ["pandas", "pydantic", "ray"], "with_torchft": ["torchft"]}
 
 
 def loss_in(printed: str) -> float:

@@ -269,9 +269,7 @@ def test_a_hub_takes_no_memory_of_ranks_for_what_is_left() -> None:
         def work(group: Communicator) -> None:
             codes = coded(contribution(group.rank, 0, 8), "int4")
             own = np.zeros(8 * GROUP_VALUES, np.float32)
-            with pytest.raises(
-                ArgumentError, match="after and values are given; accepted over a hub: neither"
-            ):
+            with pytest.raises(ArgumentError, match="after or values is given; accepted over a hub: neither"):
                 summed(group, codes, "int4", after=Span.of(own))
             summed(group, codes, "int4")
 
