@@ -125,12 +125,12 @@ class Net:
         return receiver
 
     def send(self, sender: c_void_p, data: np.ndarray) -> Request:
-        return Request(self, self.made("send", sender, data.ctypes.data, data.nbytes, 0, None))
+        return Request(self, self.made("send", sender, data.ctypes.data, data.nbytes, 0, None), data)
 
     def receive(self, receiver: c_void_p, data: np.ndarray) -> Request:
         buffer, bytes_, tag, none = c_void_p(data.ctypes.data), c_int(data.nbytes), c_int(0), c_void_p()
         arguments = (byref(buffer), byref(bytes_), byref(tag), byref(none))
-        return Request(self, self.made("receive", receiver, 1, *arguments))
+        return Request(self, self.made("receive", receiver, 1, *arguments), data)
 
     def connection(self) -> tuple[c_void_p, c_void_p]:
         """A sender and a receiver, both of this process."""
@@ -142,10 +142,10 @@ class Net:
 
 
 class Request:
-    """A send or a receive under way."""
+    """A send or a receive under way, which uses the memory of `data`."""
 
-    def __init__(self, net: Net, made: c_void_p) -> None:
-        self.net, self.made = net, made
+    def __init__(self, net: Net, made: c_void_p, data: np.ndarray) -> None:
+        self.net, self.made, self.data = net, made, data
         self.bytes = -1
         """What moved, once it is over."""
 
