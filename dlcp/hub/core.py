@@ -120,9 +120,9 @@ class Core:
         self._wait(_Waiting(group, said, absent, nbytes))
 
     def forget(self, group: Starter, said: Announcement) -> None:
-        """Has a group let go of what it keeps, behind the sums that wait for memory: they may still use it.
+        """Has a group let go of what it keeps, behind those of its sums that wait for memory: they may still use it.
 
-        Raises ValueError: too many wait.
+        Before other groups' sums, which may wait for just this memory. Raises ValueError: too many wait.
         """
         self._wait(_Waiting(group, said, (), 0))
 
@@ -130,7 +130,11 @@ class Core:
         with self._lock:
             if len(self._waiting) >= self.waiting_max:
                 raise ValueError(f"{self.waiting_max} wait for memory already")
-            self._waiting.append(one)
+            place = len(self._waiting)
+            if one.said.kind is AnnouncementKind.FORGET:
+                while place > 0 and self._waiting[place - 1].group is not one.group:
+                    place -= 1
+            self._waiting.insert(place, one)
         self._start_waiting()
 
     def _plan(self, group: Starter, said: Announcement, absent: tuple[int, ...]) -> KeyPlan:
