@@ -417,8 +417,51 @@ class CollectiveCommand:
 class Collective:
     over: bool
     result: CollectiveResult
+    completion: tuple[float, int, int] | None
     def wait(self, timeout_s: float | None) -> bool: ...
     def watch(self, id: int) -> bool: ...  # noqa: A002
+
+class PlainSums:
+    def __init__(
+        self,
+        tensor: Any,
+        strided: Any,
+        types: dict[Any, DataType],
+        sum: Any,  # noqa: A002
+        no_time: Any,
+        grows: Any,
+        changed: Any,
+    ) -> None: ...
+    def read(self, tensors: object, options: object) -> tuple[int, int, DataType] | None: ...
+
+class GroupCalls:
+    def __init__(self, runtime: Runtime, recorder: Any, group: Any, noted: list[tuple[int, str]]) -> None: ...
+    sequence: int
+    def take(self, count: int) -> int: ...
+    def start(
+        self,
+        command: CollectiveCommand,
+        words: str,
+        recorded: tuple[Any, ...],
+        sequence: int,
+        inputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        outputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        options: Any,
+        keep: Any,
+        loss: LossRules | None = None,
+        coded: CodedRules | None = None,
+        followed: Any = None,
+    ) -> Collective: ...
+    def run(
+        self,
+        command: CollectiveCommand,
+        words: str,
+        recorded: tuple[Any, ...],
+        inputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        outputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        options: Any,
+        keep: Any,
+    ) -> Collective | None: ...
 
 class Runtime:
     def __init__(self, options: RuntimeOptions) -> None: ...

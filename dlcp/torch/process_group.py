@@ -47,6 +47,7 @@ from dlcp.torch.tensors import (
     distinct,
     is_share,
     parts,
+    plain_sums,
     readable,
     reduction,
     span,
@@ -54,7 +55,7 @@ from dlcp.torch.tensors import (
     updatable,
     writable,
 )
-from dlcp.torch.work import CollectiveWork, Operation
+from dlcp.torch.work import CollectiveWork, Operation, WorkOver
 from dlcp.transport.call_options import CollectiveKeywords, MessageKeywords
 from dlcp.transport.job import HURRIED_S
 
@@ -69,6 +70,7 @@ Tensor = torch.Tensor
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
 # What torch takes in place of options. A tuple: it is asked for with each call.
+_ALL_REDUCE = dist.AllreduceOptions
 _REDUCE_OPS = (dist.ReduceOp, dist.ReduceOp.RedOpType)
 
 
@@ -149,6 +151,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
         self._self_messages = SelfMessages(communicator.rank)
         self._marked = marked
+        # A call needs nothing but its arguments.
+        self._is_plain = not (
+            marked
+            or communicator.adders
+            or self._compares_shapes
+            or self._algorithms
+            or options.traffic_class is not None
+        )
 
     @classmethod
     def create(cls, backend_options: Any, pg_options: Any) -> Self:
@@ -205,6 +215,8 @@ class ProcessGroup(dist.ProcessGroup):
 
         `opts`: torch's options, or the ReduceOp alone, which `timeout` may follow.
         """
+        if opts.__class__ is _ALL_REDUCE and (work := self._run_plain(tensors, opts)) is not None:
+            return work
         if isinstance(opts, _REDUCE_OPS):
             op, opts = opts, dist.AllreduceOptions()
             opts.reduceOp = op
@@ -238,6 +250,25 @@ class ProcessGroup(dist.ProcessGroup):
                 back.add(tensor, piece.view(tensor.shape), "all_reduce")
             tensors = [packed, *(tensor for tensor in tensors if tensor.nbytes > PACKED_BYTES_MAX)]
         return self._all_reduce(tensors, opts, result, back)
+
+    def _run_plain(self, tensors: Sequence[Tensor] | Tensor, opts: Any) -> CollectiveWork | None:
+        """An all_reduce that the caller waits for, of one tensor that needs no preparation; None: it is another one.
+
+        Python takes longer for a small call than its packets do. So this asks only what it must, and each thing once.
+        """
+        if (
+            not self._is_plain
+            or scope.current.get() is not None
+            or futures.line_of_callback() is not None
+            or profiling.is_recording()
+            or (memory := plain_sums.read(tensors, opts)) is None
+        ):
+            return None
+        try:
+            self.communicator.run_sum(*memory, tensors)
+        except DlcpError as error:
+            raise for_torch(error) from None
+        return WorkOver(list(tensors))
 
     def _all_reduce(
         self, tensors: Sequence[Tensor], opts: Any, result: list[Tensor], back: CopyBack

@@ -14,6 +14,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ import torch
 from dlcp.torch import cuda
 from dlcp.transport import element
 from dlcp.transport.communicator import DataType, Reduction, Span
+from dlcp.transport.local_memory import PlainSums
 from dlcp.transport.span import overlap_of
 
 RedOpType: Any = torch.distributed.ReduceOp.RedOpType
@@ -48,6 +50,17 @@ _SUM = RedOpType.SUM
 # Right on complex numbers when real and imaginary parts are reduced apart.
 _LINEAR = {Reduction.SUM, Reduction.AVG}
 _BITWISE = {Reduction.BAND, Reduction.BOR, Reduction.BXOR}
+
+plain_sums = PlainSums(
+    torch.Tensor,
+    torch.strided,
+    DATA_TYPES,
+    torch.distributed.ReduceOp.SUM,
+    timedelta(0),
+    torch.is_grad_enabled,
+    torch.autograd.graph.increment_version,
+)
+"""Reads the arguments of all_reduce: of one tensor that needs no preparation, to be summed while the caller waits."""
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _CPU = torch.device("cpu")

@@ -21,21 +21,19 @@ _CALLS = 256
 
 
 class CallLog:
-    """The last collectives that this rank called in a group. `note` is called for each and does next to nothing."""
+    """The last collectives that this rank called in a group."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[int, str]] = [(-1, "")] * _CALLS
-        self._count = 0
+        self.calls: list[tuple[int, str]] = [(-1, "")] * _CALLS
+        """Number and words of each, at its number modulo the length; -1: none. Native code writes here, too."""
 
     def note(self, sequence: int, words: str) -> None:
         """This rank calls operation `sequence`, which is `words`. Called in any order of the last few."""
-        self._calls[sequence % _CALLS] = (sequence, words)
-        if sequence >= self._count:
-            self._count = sequence + 1
+        self.calls[sequence % _CALLS] = (sequence, words)
 
     def words_of(self, sequence: int) -> str | None:
         """What this rank called under a number, of which the lower 20 bits count; None: it has not, or long ago."""
-        for known, words in self._calls:
+        for known, words in self.calls:
             if known >= 0 and (known ^ sequence) & SEQUENCE_MASK == 0:
                 return words
         return None
@@ -45,10 +43,10 @@ class CallLog:
         words = self.words_of(sequence)
         if words is not None:
             return f"called {words}"
-        if self._count == 0:
+        number, last = max(self.calls)
+        if number < 0:
             return "has called no operation of this group yet"
-        _, last = self._calls[(self._count - 1) % _CALLS]
-        return f"has called {self._count} operations of this group so far, the last one {last}"
+        return f"has called {number + 1} operations of this group so far, the last one {last}"
 
 
 def exchange_accounts(

@@ -23,7 +23,7 @@ from typing import Unpack
 
 import numpy as np
 
-from dlcp import errors
+from dlcp import errors, kept
 from dlcp.checks import number, refusal
 from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CollectiveKeywords, MessageKeywords
 from dlcp.transport.calls import check_span, sizes_of
@@ -93,6 +93,17 @@ class Communicator(LossyReductions):
         if deadline_s is not None and work.marks is None:
             work.marks = np.ones((self.size, 1), np.uint8)
         return work
+
+    def run_sum(self, address: int, nbytes: int, dtype: DataType, keep: object) -> None:
+        """The sum of all ranks' memory, in place: all_reduce without keyword arguments, and wait.
+
+        `keep`: what owns the memory. For a group that nobody adds for. Raises what all_reduce and Work.wait raise.
+        """
+        plan = self._sums.get((nbytes, dtype))
+        if plan is None:
+            plan = self._plan(None, "", self._calls.all_reduce, nbytes, dtype, Reduction.SUM, False)
+            kept.keep(self._sums, (nbytes, dtype), plan)
+        self.run(plan, None, Span(address, nbytes), keep)
 
     def takes_coded(self, groups: int) -> bool:
         """Whether coded sums of so many groups are for a hub, if it has room. The same on all ranks."""

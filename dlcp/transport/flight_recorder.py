@@ -3,9 +3,9 @@
 When a collective hangs or fails, its user asks which rank called what, in which order, and which rank is missing. Each
 rank keeps its last operations and writes them when a group fails, or on request (flight_trace.py).
 
-Every operation is recorded, so recording only stores values. Names and sizes are computed on request. The recorder
-learns how an operation ended when a later one is recorded or on request; the duration is measured by the transport.
-When the recorder is full, a new operation replaces the oldest.
+Every operation is recorded, so recording only stores values: an Entry is made when somebody looks. The recorder learns
+how an operation ended when later ones are recorded or on request; the duration is measured by the transport. When the
+recorder is full, an operation that ends replaces the oldest.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dlcp.transport.flight_trace import own_folder, trace_of, write_trace
-from dlcp.transport.operation_counts import OperationCounts
-from dlcp.transport.recorder_entry import Entry, Followed, RecordedGroup, count
+from dlcp.transport.recorder_entry import Completion, Entry, Facts, Followed, RecordedGroup, count
 
 DEFAULT_ENTRIES = 2048
 
@@ -33,7 +33,8 @@ class FlightRecorder:
     `dump` writes if it is given no other (dump_path). `own_folder`: that file's folder must be this user's alone; where
     it is not, a fresh one is made and `path` changes. All methods may be called from any thread.
 
-    It keeps what an entry follows until a later operation is recorded or somebody looks: at most a few that are over.
+    It keeps what an entry follows until later operations are recorded or somebody looks: at most a few that are over,
+    and of large ones at most two.
     """
 
     def __init__(
@@ -47,26 +48,32 @@ class FlightRecorder:
         self.rank = rank
         self.path = Path(path) if path is not None else None
         self._own_folder = own_folder
-        self._entries: deque[Entry] = deque(maxlen=entries)
-        self._numbers = itertools.count()
+        # Those that have ended, and those that nothing is followed of.
+        self._entries: deque[Entry | tuple[Facts, Completion]] = deque(maxlen=entries)
+        self.numbers = itertools.count()
         self._groups: list[RecordedGroup] = []
         self._opened: dict[tuple[str, tuple[int, ...]], int] = {}
         self._lock = threading.Lock()
-        self._under_way: deque[Entry] = deque()
+        self.followed: deque[tuple[Facts, Followed, Any]] = deque()
+        """Operations that are not known to be over: what is said of each, what tells its end, and what is held."""
 
     @property
     def groups(self) -> list[RecordedGroup]:
         """The open groups, in the order in which they were opened, with up-to-date counts."""
-        self._look_after(len(self._under_way))
+        self.look_after(len(self.followed))
         with self._lock:
             return list(self._groups)
 
     @property
     def under_way(self) -> list[Entry]:
         """Operations that are followed and not over, in no order."""
-        self._look_after(len(self._under_way))
-        # A copy, made without running any other code.
-        return [entry for entry in self._under_way.copy() if entry.followed is not None]
+        self.look_after(len(self.followed))
+        return [self._entry_of(each) for each in self.followed.copy()]
+
+    def held(self, group: RecordedGroup) -> list[Any]:
+        """What was given to be held of this group's operations that are not over."""
+        self.look_after(len(self.followed))
+        return [held for facts, _, held in self.followed.copy() if facts[1] is group]
 
     def open_group(self, name: str, members: Sequence[int], description: str = "") -> RecordedGroup:
         """A group to record operations of.
@@ -92,7 +99,24 @@ class FlightRecorder:
         with self._lock, contextlib.suppress(ValueError):
             self._groups.remove(group)
 
-    def record(
+    def record(self, *call: Any, **said: Any) -> Entry:
+        """A collective that is about to start, of which the caller tells the rest. Arguments: as those of `facts`."""
+        return self._keep(self.facts(*call, **said))
+
+    def record_message(self, *call: Any, **said: Any) -> Entry:
+        """A message that is about to start, of which the caller tells the rest. Arguments: as of `message_facts`."""
+        return self._keep(self.message_facts(*call, **said))
+
+    def follow(self, facts: Facts, followed: Followed, held: Any = None) -> None:
+        """An operation that has started and tells by itself how it ends. `held`: for `held`, while it is under way.
+
+        A group's native calls do the same for collectives (native/bind/group_calls.cpp).
+        """
+        self.followed.append((facts, followed, held))
+        # Two others are looked after: what is over does not pile up behind one that never ends.
+        self.look_after(3)
+
+    def facts(
         self,
         group: RecordedGroup,
         sequence: int,
@@ -100,26 +124,23 @@ class FlightRecorder:
         input_nbytes: int = 0,
         output_nbytes: int = 0,
         dtype: Any = None,
-        *,
         root: int | None = None,
         timeout_s: float | None = None,
         label: str | None = None,
-        followed: Followed | None = None,
-    ) -> Entry:
-        """A collective that is about to start; with `followed`: that has started.
+    ) -> Facts:
+        """What there is to say of a collective when it starts.
 
         `sequence`: counts the group's collectives, equal on all ranks. `operation`: all_reduce, reduce, reduce_scatter,
         all_gather, broadcast, gather, scatter, all_to_all, barrier; where ranks have parts of different sizes
         all_gather_v and reduce_scatter_v. `dtype`: a DataType or its name; None: bytes. `root`: rank in the group.
         """
-        entry = Entry(
-            self._lock, next(self._numbers), group, sequence, operation, input_nbytes, output_nbytes, dtype, root,
-            False, 0, timeout_s, label, followed,
-        )  # fmt: skip
         group.enqueued = sequence
-        return self._keep(entry)
+        return (
+            next(self.numbers), group, sequence, operation, input_nbytes, output_nbytes, dtype, root, False, 0,
+            timeout_s, label, time.time_ns(),
+        )  # fmt: skip
 
-    def record_message(
+    def message_facts(
         self,
         group: RecordedGroup,
         operation: str,
@@ -130,33 +151,21 @@ class FlightRecorder:
         tag: int = 0,
         timeout_s: float | None = None,
         label: str | None = None,
-        followed: Followed | None = None,
-    ) -> Entry:
-        """A message to or from `peer`, a rank in the group, that is about to start, or has. None: from anyone.
+    ) -> Facts:
+        """As facts, of a message to or from `peer`, a rank in the group; None: from anyone.
 
         `operation`: send or receive.
         """
         sending = operation == "send"
         number = -1 if peer is None else count(group.sent if sending else group.received, peer)
-        entry = Entry(
-            self._lock, next(self._numbers), group, number, operation, nbytes if sending else 0,
-            0 if sending else nbytes, dtype, peer, True, tag, timeout_s, label, followed,
+        return (
+            next(self.numbers), group, number, operation, nbytes if sending else 0, 0 if sending else nbytes, dtype,
+            peer, True, tag, timeout_s, label, time.time_ns(),
         )  # fmt: skip
-        return self._keep(entry)
 
-    def _keep(self, entry: Entry) -> Entry:
-        counts = entry.group.counts
-        with self._lock:
-            counted = counts.get(entry.operation)
-            if counted is None:
-                counted = counts[entry.operation] = OperationCounts()
-            counted.started += 1
-            self._entries.append(entry)
-        if entry.followed is not None:
-            entry.started_ns = entry.created_ns
-            # Two others are looked after: what is over does not pile up behind one that never ends.
-            self._look_after(2)
-            self._under_way.append(entry)
+    def _keep(self, facts: Facts) -> Entry:
+        entry = Entry(self._lock, *facts)
+        self._entries.append(entry)
         return entry
 
     def group_failed(self, group: RecordedGroup, failure: str) -> Path | None:
@@ -179,10 +188,12 @@ class FlightRecorder:
 
     def entries(self) -> list[Entry]:
         """The operations kept, oldest first, as they stand now."""
-        self._look_after(len(self._under_way))
         with self._lock:
-            kept = list(self._entries)
-        return sorted(kept, key=lambda entry: entry.id)
+            self._settle(len(self.followed))
+            kept = [*self._entries, *self.followed.copy()]
+        most = self._entries.maxlen
+        entries = [each if isinstance(each, Entry) else self._entry_of(each) for each in kept]
+        return sorted(entries, key=lambda entry: entry.id)[-most:] if most else []
 
     def snapshot(self) -> list[dict[str, Any]]:
         """What is kept, JSON-able, oldest first; ranks are global, times are of the system clock."""
@@ -207,20 +218,31 @@ class FlightRecorder:
         write_trace(self.trace(), target)
         return target
 
-    def _look_after(self, most: int) -> None:
-        """Settles those of the next `most` under way that are over. Whoever takes one off the list settles it."""
-        under_way = self._under_way
-        while under_way and most > 0:
-            most -= 1
-            try:
-                entry = under_way.popleft()
-            except IndexError:  # another thread has taken the last one
-                return
-            followed = entry.followed
-            if followed is not None and followed.over:
-                result = followed.result
-                entry.followed = None
-                with self._lock:
-                    entry.settle(result)
+    def look_after(self, most: int) -> None:
+        """Settles those of the next `most` under way that are over."""
+        with self._lock:
+            self._settle(most)
+
+    def _settle(self, most: int) -> None:
+        # Other threads may add some meanwhile, but who holds the lock is the only one that takes any.
+        under_way = self.followed
+        for _ in range(min(most, len(under_way))):
+            each = under_way.popleft()
+            facts, followed, _ = each
+            if not followed.over:
+                under_way.append(each)
+            elif facts[8] or (completion := followed.completion) is None:
+                entry = self._entry_of(each)
+                entry.settle(followed.result)
+                self._entries.append(entry)
             else:
-                under_way.append(entry)
+                facts[1].note_completed(facts[3], facts[2], completion)
+                self._entries.append((facts, completion))
+
+    def _entry_of(self, known: Sequence[Any]) -> Entry:
+        """Of the facts of an operation that has started, and, if it has been completed, how."""
+        entry = Entry(self._lock, *known[0])
+        entry.started_ns = entry.created_ns
+        if isinstance(known[1], tuple):
+            entry.completed_ns = entry.started_ns + int(known[1][0] * 1e9)
+        return entry

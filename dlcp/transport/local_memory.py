@@ -11,6 +11,9 @@ from dlcp.transport.call_options import CollectiveKeywords
 from dlcp.transport.element import ELEMENT_BYTES, DataType
 from dlcp.transport.span import Span
 
+PlainSums = _native.PlainSums
+"""Reads torch's arguments of a plain sum: native/bind/tensor.cpp."""
+
 
 def copy(target: Span, source: Span) -> None:
     """The bytes of `source`, in `target`, which is as long; nothing if they are the same memory."""

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
 from dlcp.transport.span import Span
 from dlcp.transport.store import Store
-from dlcp.transport.work import ManyWorks, Work, WorkGroup
+from dlcp.transport.work import ManyWorks, MessageWords, Work, WorkGroup
 
 if TYPE_CHECKING:
     from dlcp.transport.job_ranks import JobRanks
@@ -39,13 +38,9 @@ if TYPE_CHECKING:
 
 # Plans kept per group; beyond it all are made again, which costs some 50 us each.
 _PLANS_MAX = 4096
-# The native sequence number has 32 bits, of which a tag carries 20.
-_SEQUENCE_MASK = (1 << 32) - 1
 # So many members' addresses are read when the group first communicates, so that later errors can name them. The first
 # members: the store is usually served on their host, and is lost with it.
 _LOOKED_UP_MAX = 16
-# Above this number of remembered operations, those that are over are dropped, even behind an older pending one.
-_SWEEP_AT = 1024
 # How long close() waits for operations under way.
 _CLOSE_S = 5.0
 # How often, and at what interval, to retry opening a number while the previous group with it is still closing.
@@ -102,6 +97,8 @@ class Membership:
         )
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        # Of sums that are waited for at once, by bytes and type: found in less time.
+        self._sums: dict[tuple[int, _native.DataType], Plan] = {}
         self._log = CallLog()
         self._recorder = job.recorder
         self._record = job.recorder.open_group(name, members)
@@ -110,10 +107,9 @@ class Membership:
             name, self.rank, self._explain, self._diagnosis.wait_timeout, job.endpoint.dispatcher.add
         )
         self._lock = threading.Lock()
-        self._sequence = 0
+        self._native = _native.GroupCalls(self._runtime, self._recorder, self._record, self._log.calls)
+        self._defaults = CallOptions(timeout_s, wait_follows=True)
         self._messages = 0
-        self._under_way: deque[_native.Collective] = deque()
-        self._sweep_at = _SWEEP_AT
         self._failed: errors.DlcpError | None = None
         self._failure_lock = threading.Lock()
         self._reason = ""
@@ -128,7 +124,7 @@ class Membership:
     @property
     def sequence(self) -> int:
         """How many collectives this rank has started; single messages are not counted."""
-        return self._sequence
+        return self._native.sequence
 
     @property
     def failed(self) -> errors.DlcpError | None:
@@ -138,8 +134,7 @@ class Membership:
     @property
     def under_way(self) -> int:
         """How many operations of this rank are not over."""
-        with self._lock:
-            own = sum(not collective.over for collective in self._under_way)
+        own = len(self._recorder.held(self._record))
         return own + sum(adder.under_way for adder in self.adders)
 
     def reserve(self, count: int) -> int:
@@ -148,13 +143,7 @@ class Membership:
         All ranks call it at the same place among their collectives. Each number is used once, for the same collective
         on all ranks, but in whatever order each rank likes.
         """
-        return self._take(integer("count", count, 0))
-
-    def _take(self, count: int) -> int:
-        with self._lock:
-            first = self._sequence
-            self._sequence = first + count
-        return first
+        return self._native.take(integer("count", count, 0))
 
     # ---- ending ----
 
@@ -200,11 +189,9 @@ class Membership:
                 return
             self._closed = True
         end = time.monotonic() + _CLOSE_S
-        with self._lock:
-            under_way = list(self._under_way)
         orderly = True
         with contextlib.suppress(errors.ClosedError, errors.ForkError):
-            for collective in under_way:
+            for collective in self._recorder.held(self._record):
                 left_s = max(0.0, end - time.monotonic()) if self._failed is None else 0.0
                 orderly = collective.wait(left_s) and orderly
         if not orderly:
@@ -294,57 +281,50 @@ class Membership:
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
-        sequence = self._take(1) if options.sequence is None else options.sequence
-        self._log.note(sequence, plan.words)
+        sequence = self._native.take(1) if options.sequence is None else options.sequence
         started_s = time.monotonic()
         assert plan.command is not None
-        collective = self._runtime.start_collective(
+        collective = self._native.start(
             plan.command,
-            sequence & _SEQUENCE_MASK,
+            plan.words,
+            plan.recorded,
+            sequence,
             inputs,
             outputs,
             options,
             keep,
             None if loss is None else loss.native(),
             None if coded is None else coded.native(),
+            followed,
         )
-        # Its packets travel while the rest is done.
-        operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
-        self._recorder.record(
-            self._record,
-            sequence,
-            operation,
-            input_nbytes,
-            output_nbytes,
-            dtype,
-            root=root,
-            timeout_s=options.timeout_s,
-            label=options.label,
-            followed=followed or collective,
-        )
-        work = Work(
-            self._group,
-            collective,
-            plan.operation,
-            plan.words,
-            sequence,
-            started_s,
-            options.label,
-            starts=starts,
-            algorithm=plan.algorithm,
-        )
-        self._track(collective)
-        return work
+        return Work(self._group, collective, plan, sequence, started_s, options.label, starts)
+
+    def run(self, plan: Plan, inputs: Memory, outputs: Memory, keep: object) -> None:
+        """Carries out what is planned, with the defaults of a call: _start and wait, and no Work if all goes well.
+
+        `keep`: what owns the memory. Raises what those raise.
+        """
+        options = self._defaults
+        if options.timeout_s != self.timeout_s or options.traffic_class < self.job.traffic_class_min:
+            options = self._defaults = self._options({"wait_follows": True})
+        if self._failed is not None or self._closed or not plan.connected or plan.input_parts is not None:
+            self._start(plan, inputs, outputs, options._replace(keep=keep)).wait()
+            return
+        assert plan.command is not None
+        started_s = time.monotonic()
+        failed = self._native.run(plan.command, plan.words, plan.recorded, inputs, outputs, options, keep)
+        if failed is not None:
+            Work(self._group, failed, plan, failed.result.sequence, started_s, None).wait()
 
     def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
         """Completes a collective that needs no other rank, or moves no bytes."""
         self._check_open(plan.words, plan.operation)
         if isinstance(inputs, list) and isinstance(outputs, list):
             copy(outputs[0], inputs[0])
-        sequence = self._take(1) if options.sequence is None else options.sequence
+        sequence = self._native.take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
         self._recorder.record(self._record, sequence, plan.operation, label=options.label).complete()
-        return Work(self._group, None, plan.operation, plan.words, sequence, time.monotonic(), options.label)
+        return Work(self._group, None, plan, sequence, time.monotonic(), options.label)
 
     def _message(self, operation: str, data: Span, peer: int | None, tag: int, options: CallOptions) -> Work:
         check_span("data", data)
@@ -362,7 +342,7 @@ class Membership:
         else:
             self.job.connect((self.members[peer],), options.timeout_s)
         assert self.number is not None
-        works = []
+        said, works = MessageWords(operation, words), []
         for at in range(0, max(data[1], 1), self._limit_bytes):
             with self._lock:
                 number = self._messages
@@ -371,7 +351,7 @@ class Membership:
             collective = self._runtime.start_message(
                 self.number, operation == "send", peer, tag, piece, options, (options.keep, data)
             )
-            self._recorder.record_message(
+            facts = self._recorder.message_facts(
                 self._record,
                 operation,
                 peer,
@@ -379,33 +359,12 @@ class Membership:
                 tag=tag,
                 timeout_s=options.timeout_s,
                 label=options.label,
-                followed=collective,
             )
-            work = Work(
-                self._group,
-                collective,
-                operation,
-                words,
-                number,
-                time.monotonic(),
-                options.label,
-                numbered=False,
+            self._recorder.follow(facts, collective, collective)
+            works.append(
+                Work(self._group, collective, said, number, time.monotonic(), options.label, numbered=False)
             )
-            self._track(collective)
-            works.append(work)
         return works[0] if len(works) == 1 else ManyWorks(works)
-
-    def _track(self, collective: _native.Collective) -> None:
-        """Remembers a pending operation, for close()."""
-        with self._lock:
-            under_way = self._under_way
-            while under_way and under_way[0].over:
-                under_way.popleft()
-            under_way.append(collective)
-            if len(under_way) >= self._sweep_at:
-                # Behind a long one, such as a receive without a sender.
-                self._under_way = deque(each for each in under_way if not each.over)
-                self._sweep_at = max(_SWEEP_AT, 2 * len(self._under_way))
 
     def _plan(self, algorithm: str | None, agree: str, call: Callable[..., Call], *arguments: Any) -> Plan:
         """The plan of `call(*arguments, agree)`: made for the first of its kind, and kept for the others."""

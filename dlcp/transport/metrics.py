@@ -13,6 +13,7 @@ import contextlib
 import threading
 import time
 import weakref
+from collections import Counter
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -119,7 +120,11 @@ class Metrics:
 
 
 def _describe_group(group: RecordedGroup, under_way: list[Entry]) -> dict[str, Any]:
-    operations = {operation: counts.describe() for operation, counts in sorted(group.counts.items())}
+    begun = Counter(entry.operation for entry in under_way)
+    operations = {
+        operation: group.counts_of(operation).describe(begun[operation])
+        for operation in sorted(group.counts.keys() | begun)
+    }
     waited_for: dict[str, int] = {}
     for counts in group.counts.values():
         for rank, times in counts.waited_for.items():

@@ -24,15 +24,12 @@ class OperationCounts:
         "failed",
         "received_bytes",
         "sent_bytes",
-        "started",
         "waited_for",
     )
 
     def __init__(self) -> None:
-        self.started = 0
         self.completed = 0
         self.failed = 0
-        """Ended otherwise: started = completed + failed + those under way."""
         self.sent_bytes = 0
         """Payload, without repairs."""
         self.received_bytes = 0
@@ -64,10 +61,10 @@ class OperationCounts:
         for rank in waited_for:
             self.waited_for[rank] = self.waited_for.get(rank, 0) + 1
 
-    def describe(self) -> dict[str, Any]:
-        """JSON-able."""
+    def describe(self, under_way: int = 0) -> dict[str, Any]:
+        """JSON-able. `under_way`: how many more have been started."""
         return {
-            "started": self.started,
+            "started": self.completed + self.failed + under_way,
             "completed": self.completed,
             "failed": self.failed,
             "sent_bytes": self.sent_bytes,

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 
+Completion = tuple[float, int, int]
+"""Of a collective that has succeeded: how many seconds it took, and payload bytes sent and received."""
+
+
 class Followed(Protocol):
     """An operation under way that a recorder can look at: _native.Collective."""
 
@@ -24,8 +28,12 @@ class Followed(Protocol):
         """Whether it has ended, well or not."""
 
     @property
+    def completion(self) -> Completion | None:
+        """How it ended, once it is over; None: it has failed."""
+
+    @property
     def result(self) -> CollectiveResult:
-        """How it ended; asked for once it is over."""
+        """All that is known of how it ended; asked for once it is over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +59,25 @@ class RecordedGroup:
     failure: str | None = None
     """Why the group has failed, if it has."""
 
+    def counts_of(self, operation: str) -> OperationCounts:
+        """Those of one kind of operation."""
+        counts = self.counts.get(operation)
+        if counts is None:
+            counts = self.counts[operation] = OperationCounts()
+        return counts
+
+    def note_completed(self, operation: str, sequence: int, completion: Completion) -> None:
+        """A collective has succeeded."""
+        self.counts_of(operation).note_completed(*completion)
+        if sequence > self.completed:  # collectives of one group may end out of order
+            self.completed = sequence
+
+
+Facts = tuple[
+    int, RecordedGroup, int, str, int, int, Any, int | None, bool, int, float | None, str | None, int
+]
+"""What is known of an operation when it starts: what Entry is made of, in order, besides the lock."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -74,9 +101,7 @@ class Entry:
     tag: int
     timeout_s: float | None
     label: str | None
-    followed: Followed | None = None
-    """What is under way and not known to be over; the recorder finds out by itself how it ends."""
-    created_ns: int = field(default_factory=time.time_ns)
+    created_ns: int
     started_ns: int = 0
     completed_ns: int = 0
     """When it ended, well or not; 0: it has not, as for started_ns."""
@@ -109,11 +134,12 @@ class Entry:
         group = self.group
         with self.lock:
             self.completed_ns = now_ns
-            group.counts[self.operation].note_completed((now_ns - self.created_ns) / 1e9, sent, received)
+            completion = (now_ns - self.created_ns) / 1e9, sent, received
             if self.message:
+                group.counts_of(self.operation).note_completed(*completion)
                 self._note_message(received, source)
-            elif self.sequence > group.completed:
-                group.completed = self.sequence
+            else:
+                group.note_completed(self.operation, self.sequence, completion)
 
     def fail(
         self, failure: str, *, culprit: int | None = None, waiting_for: Sequence[tuple[int, bool, int]] = ()
@@ -128,18 +154,15 @@ class Entry:
             self._fail(failure, culprit, waiting_for, 0, 0)
 
     def settle(self, result: CollectiveResult) -> None:
-        """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
+        """Takes over how a message, or what failed, has ended. With the recorder's lock held."""
         duration_s = result.waited_s
         self.completed_ns = self.started_ns + int(duration_s * 1e9)
         error = result.error
         if error is None:
-            group = self.group
             received_bytes = result.received_bytes
-            group.counts[self.operation].note_completed(duration_s, result.sent_bytes, received_bytes)
-            if self.message:
-                self._note_message(received_bytes, result.peer)
-            elif self.sequence > group.completed:  # collectives of one group may end out of order
-                group.completed = self.sequence
+            counts = self.group.counts_of(self.operation)
+            counts.note_completed(duration_s, result.sent_bytes, received_bytes)
+            self._note_message(received_bytes, result.peer)
             return
         cause = result.cause
         failure = error if cause in (None, error) else f"{error} ({cause})"
@@ -175,7 +198,7 @@ class Entry:
             for rank, for_arrival, missing in waiting_for
         )
         waited_for = {rank for rank, _, _ in waiting_for}
-        self.group.counts[self.operation].note_failed(waited_for, sent_bytes, received_bytes)
+        self.group.counts_of(self.operation).note_failed(waited_for, sent_bytes, received_bytes)
 
     def describe(self) -> dict[str, Any]:
         """Everything known, JSON-able; ranks are global."""

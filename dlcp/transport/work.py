@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,31 @@ class WorkGroup:
     """Has a callback called with a work once that is over."""
 
 
+class Words(Protocol):
+    """What a work says of itself: a Plan, or, of a message, MessageWords."""
+
+    @property
+    def operation(self) -> str:
+        """Its name: all_reduce, send, …."""
+
+    @property
+    def words(self) -> str:
+        """The call with its arguments, for errors and logs."""
+
+    @property
+    def algorithm(self) -> str:
+        """The schedule that a collective goes by, or who adds: hub, switch. Empty: nothing was to be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWords:
+    """Words of what has no plan."""
+
+    operation: str
+    words: str
+    algorithm: str = ""
+
+
 class Work:
     """An operation under way or over. Made by the methods of Communicator."""
 
@@ -48,13 +73,11 @@ class Work:
         "_collective",
         "_error",
         "_group",
+        "_said",
         "_starts",
-        "_words",
-        "algorithm",
         "label",
         "marks",
         "numbered",
-        "operation",
         "sequence",
         "started_s",
     )
@@ -63,26 +86,22 @@ class Work:
         self,
         group: WorkGroup,
         collective: Collective | None,
-        operation: str,
-        words: str,
+        said: Words,
         sequence: int,
         started_s: float,
         label: str | None,
+        starts: Sequence[int] = (),
         *,
         numbered: bool = True,
-        starts: Sequence[int] = (),
-        algorithm: str = "",
     ) -> None:
         self._group = group
         # None: it was over when it started, since it needed no other rank or moved no bytes.
         self._collective = collective
-        self._words = words
+        self._said = said
         self._error: errors.CollectiveError | None = None
         # Of a bounded collective: where each rank's part of the input begins.
         self._starts = starts
         self._callbacks: list[Callable[[Any], object]] = []
-        self.operation = operation
-        """all_reduce, send, …"""
         self.sequence = sequence
         """Of a collective: its number in the group, from 0. Of a single message: among those of this rank."""
         self.numbered = numbered
@@ -91,8 +110,6 @@ class Work:
         """time.monotonic() at the start."""
         self.label = label
         """What the caller named it."""
-        self.algorithm = algorithm
-        """The schedule that a collective goes by, or who adds: hub, switch. Empty: nothing was to be sent."""
         self.marks: NDArray[np.uint8] | None = None
         """Of an all_reduce with a deadline, once it is over: per rank in the group what is not 0 if its data is in."""
 
@@ -101,9 +118,19 @@ class Work:
         return f"<Work: {self.words}, number {self.sequence} of group {self._group.name}, {state}>"
 
     @property
+    def operation(self) -> str:
+        """Its name: all_reduce, send, …."""
+        return self._said.operation
+
+    @property
+    def algorithm(self) -> str:
+        """The schedule that a collective goes by, or who adds: hub, switch. Empty: nothing was to be sent."""
+        return self._said.algorithm
+
+    @property
     def words(self) -> str:
         """The operation with its arguments, and its label."""
-        return self._words if self.label is None else f"{self._words} [{self.label}]"
+        return self._said.words if self.label is None else f"{self._said.words} [{self.label}]"
 
     def done(self) -> bool:
         """Whether it is over, well or not. Does not block."""
@@ -123,7 +150,7 @@ class Work:
         if not collective.wait(timeout_s):
             assert timeout_s is not None
             raise self._group.wait_timeout(self, timeout_s)
-        if collective.result.error is not None:
+        if collective.completion is None:
             error = self.exception()
             assert error is not None
             raise error
@@ -227,8 +254,7 @@ class ManyWorks(Work):
         super().__init__(
             first._group,
             first._collective,
-            first.operation,
-            first._words,
+            first._said,
             first.sequence,
             first.started_s,
             first.label,

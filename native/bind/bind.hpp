@@ -29,5 +29,6 @@ void bind_update(nb::module_& module);
 void bind_value_runs(nb::module_& module);
 void bind_aggregation(nb::module_& module);
 void bind_softswitch(nb::module_& module);
+void bind_tensor(nb::module_& module);
 
 }  // namespace dlcp::bind

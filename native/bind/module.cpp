@@ -24,4 +24,5 @@ NB_MODULE(_native, m) {
     bind_protection(m);
     bind_aggregation(m);
     bind_softswitch(m);
+    bind_tensor(m);
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from dlcp.torch.tensors import distinct
+from dlcp.torch.tensors import DATA_TYPES, distinct, plain_sums
 from tests.torch import ranks
 
 Tensor = torch.Tensor
@@ -35,6 +36,48 @@ def test_tensors_that_share_memory_are_named(tensors: list[Tensor], share: tuple
     else:
         with pytest.raises(ValueError, match=f"gather: tensors {share[0]} and {share[1]} share memory"):
             distinct(tensors, "gather")
+
+
+class Own(Tensor):
+    pass
+
+
+def asked(**given: Any) -> Any:
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    for name, value in given.items():
+        setattr(options, name, value)
+    return options
+
+
+def test_sums_that_need_no_preparation_are_read_at_once() -> None:
+    """One tensor, as it lies; whatever else a call may bring is left to those who prepare it."""
+    tensor = torch.zeros(6, 4)
+    assert plain_sums.read([tensor], asked()) == (tensor.data_ptr(), 96, DATA_TYPES[torch.float32])
+    others = {
+        "complex numbers": torch.zeros(4, dtype=torch.complex64),
+        "pairs of complex numbers": torch.view_as_real(torch.zeros(4, dtype=torch.complex64)),
+        "a type that is not reduced": torch.zeros(4, dtype=torch.uint16),
+        "columns": torch.zeros(4, 4)[:, :2],
+        "turned": torch.zeros(4, 3).t(),
+        "still to be negated": torch.zeros(4, dtype=torch.complex64).conj().imag,
+        "followed by autograd": torch.zeros(4, requires_grad=True),
+        "computed": torch.zeros(4, requires_grad=True) * 2,
+        "sparse": torch.zeros(4, 4).to_sparse(),
+        "a subclass": torch.zeros(4).as_subclass(Own),
+        "elsewhere": torch.zeros(4, device="meta"),
+        "none": None,
+    }
+    for words, other in others.items():
+        assert plain_sums.read([other], asked()) is None, words
+    assert plain_sums.read([tensor, torch.zeros(4)], asked()) is None
+    assert plain_sums.read(tensor, asked()) is None
+    for options in (
+        asked(asyncOp=True),
+        asked(reduceOp=dist.ReduceOp.AVG),
+        asked(timeout=timedelta(seconds=1)),
+    ):
+        assert plain_sums.read([tensor], options) is None
 
 
 def shared_outputs_are_refused_where_they_are_passed() -> None:

@@ -290,6 +290,7 @@ class Operation:
 
     def __init__(self) -> None:
         self.over = False
+        self.completion: tuple[float, int, int] | None = None
         self.result: Any = None
 
     def end(self, error: str | None = None, **known: Any) -> None:
@@ -305,6 +306,8 @@ class Operation:
             "waiting_for": [],
         }
         self.result = SimpleNamespace(**(ended | known))
+        moved = self.result.waited_s, self.result.sent_bytes, self.result.received_bytes
+        self.completion = moved if error is None else None
         self.over = True
 
 
@@ -312,9 +315,9 @@ def test_end_is_found_when_somebody_looks() -> None:
     recorder = FlightRecorder(1)
     group = recorder.open_group("tp", [4, 1])
     collective, message, doomed = Operation(), Operation(), Operation()
-    recorder.record(group, 0, "all_reduce", 80, 80, followed=collective)
-    recorder.record_message(group, "receive", None, 4096, followed=message)
-    recorder.record(group, 1, "all_reduce", 80, 80, followed=doomed)
+    recorder.follow(recorder.facts(group, 0, "all_reduce", 80, 80), collective)
+    recorder.follow(recorder.message_facts(group, "receive", None, 4096), message)
+    recorder.follow(recorder.facts(group, 1, "all_reduce", 80, 80), doomed)
     assert [entry["state"] for entry in recorder.snapshot()] == ["started"] * 3
     assert len(recorder.under_way) == 3
     collective.end(sent_bytes=60, received_bytes=40)
@@ -345,11 +348,11 @@ def test_what_is_over_is_let_go_of_behind_one_that_never_ends() -> None:
     """Memory of an operation may hang on what is followed: it must not pile up."""
     recorder = FlightRecorder(0)
     group = recorder.open_group("0", [0, 1])
-    recorder.record_message(group, "receive", None, 8, followed=Operation())
+    recorder.follow(recorder.message_facts(group, "receive", None, 8), Operation())
     followed = []
     for sequence in range(20):
         operation = Operation()
-        recorder.record(group, sequence, "barrier", followed=operation)
+        recorder.follow(recorder.facts(group, sequence, "barrier"), operation)
         operation.end()
         followed.append(weakref.ref(operation))
         del operation
@@ -374,7 +377,7 @@ def test_many_threads_record_while_one_looks() -> None:
     def record() -> None:
         for sequence in range(3000):
             operation = Operation()
-            recorder.record(group, sequence, "barrier", followed=operation)
+            recorder.follow(recorder.facts(group, sequence, "barrier"), operation)
             operation.end()
 
     threads = [threading.Thread(target=record) for _ in range(3)]
@@ -387,7 +390,7 @@ def test_many_threads_record_while_one_looks() -> None:
         thread.join()
     assert len(recorder.entries()) == 64
     assert max(entry.id for entry in recorder.entries()) == 8999
-    assert (group.counts["barrier"].started, group.counts["barrier"].completed) == (9000, 9000)
+    assert group.counts["barrier"].completed == 9000
     assert recorder.under_way == []
 
 
@@ -399,7 +402,7 @@ def test_first_failure_of_a_group_is_written(tmp_path: Path) -> None:
     recorder = FlightRecorder(0, path=path)
     one, other = recorder.open_group("one", [0, 1]), recorder.open_group("other", [0, 2])
     operation = Operation()
-    recorder.record(one, 0, "barrier", followed=operation)
+    recorder.follow(recorder.facts(one, 0, "barrier"), operation)
     assert not path.exists()
     operation.end("timeout")
     assert recorder.group_failed(one, "barrier() of group one took too long") == path

@@ -24,6 +24,7 @@ from dlcp.transport.call_options import CallOptions, CollectiveKeywords
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction
 from dlcp.transport.plan import Memory, Recorded, check_aligned
+from dlcp.transport.recorder_entry import Completion
 from dlcp.transport.schedule.adders import Addition
 from dlcp.transport.span import Span
 from dlcp.transport.store import Store
@@ -58,6 +59,10 @@ class _Sum:
     @property
     def over(self) -> bool:
         return self._over.is_set()
+
+    @property
+    def completion(self) -> Completion | None:
+        return (self.waited_s, self.sent_bytes, self.received_bytes) if self.error is None else None
 
     def wait(self, timeout_s: float | None) -> bool:
         return self._over.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
@@ -127,7 +132,12 @@ class SwitchSums:
         check_aligned(data, ELEMENT_BYTES[dtype])
         words = f"{call.words} by a switch ({self._address.agreed})"
         plan = beside._plan(None, words, beside._calls.all_reduce, 1, DataType.u8, Reduction.MAX, False)
-        plan = replace(plan, words=words, recorded=Recorded(call.operation, nbytes, nbytes, dtype, None))
+        plan = replace(
+            plan,
+            words=words,
+            algorithm="switch",
+            recorded=Recorded(call.operation, nbytes, nbytes, dtype, None),
+        )
         options = beside._options(how)
         steps = partial(self._sum, data, addition.op is Reduction.AVG, options)
         each: Any = _Sum(steps, self._finished)
@@ -140,17 +150,10 @@ class SwitchSums:
             else:
                 self._under_way.add(each)
                 self._queue.put(each)
-        number, started_s = announced.sequence, announced.started_s
         return Work(
-            self._group,
-            each,
-            call.operation,
-            words,
-            number,
-            started_s,
+            self._group, each, replace(plan, operation=call.operation), announced.sequence, announced.started_s,
             options.label,
-            algorithm="switch",
-        )
+        )  # fmt: skip
 
     @property
     def under_way(self) -> int:

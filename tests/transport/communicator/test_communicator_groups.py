@@ -257,15 +257,12 @@ def test_memory_is_kept_while_the_operation_is_under_way(world: Of) -> None:
     assert kept() is None
 
 
-def test_what_is_over_is_forgotten_behind_an_operation_that_takes_long(
-    world: Of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dlcp.transport.membership._SWEEP_AT", 8)
+def test_what_is_over_is_forgotten_behind_an_operation_that_takes_long(world: Of) -> None:
     groups = world(2).open()
     unanswered = groups[0].receive(Span.of(ones()), 1)
     for _ in range(30):
         world(2).each(groups, lambda group: group.barrier().wait(PATIENCE_S))
-    assert len(groups[0]._under_way) <= 8
+    assert len(groups[0].job.recorder.followed) <= 10
     assert groups[0].under_way == 1
     groups[1].send(Span.of(ones()), 0).wait(PATIENCE_S)
     unanswered.wait(PATIENCE_S)

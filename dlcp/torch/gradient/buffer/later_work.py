@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlcp.transport.bounded import CollectiveOutcome
-from dlcp.transport.work import Work
+from dlcp.transport.work import MessageWords, Work
 
 
 class LaterWork(Work):
@@ -26,7 +26,7 @@ class LaterWork(Work):
 
     def __init__(self, operation: str, start: Callable[[], Work], after: Work | None = None) -> None:
         # Nothing of Work's own is used: there is no collective yet.
-        self.operation = operation
+        self._said = MessageWords(operation, operation)
         self._after = after
         self._start: Callable[[], Work] | None = start
         self._later: Work | None = None
