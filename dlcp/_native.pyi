@@ -457,8 +457,7 @@ class GroupCalls:
         command: CollectiveCommand,
         words: str,
         recorded: tuple[Any, ...],
-        inputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
-        outputs: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        data: tuple[int, int],
         options: Any,
         keep: Any,
     ) -> Collective | None: ...

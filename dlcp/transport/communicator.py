@@ -103,7 +103,7 @@ class Communicator(LossyReductions):
         if plan is None:
             plan = self._plan(None, "", self._calls.all_reduce, nbytes, dtype, Reduction.SUM, False)
             kept.keep(self._sums, (nbytes, dtype), plan)
-        self.run(plan, None, Span(address, nbytes), keep)
+        self._run(plan, Span(address, nbytes), keep)
 
     def takes_coded(self, groups: int) -> bool:
         """Whether coded sums of so many groups are for a hub, if it has room. The same on all ranks."""

@@ -299,20 +299,26 @@ class Membership:
         )
         return Work(self._group, collective, plan, sequence, started_s, options.label, starts)
 
-    def run(self, plan: Plan, inputs: Memory, outputs: Memory, keep: object) -> None:
-        """Carries out what is planned, with the defaults of a call: _start and wait, and no Work if all goes well.
+    def _run(self, plan: Plan, data: Span, keep: object) -> None:
+        """Carries out what is planned in place, with the defaults of a call: _start and wait, without a Work.
 
         `keep`: what owns the memory. Raises what those raise.
         """
         options = self._defaults
         if options.timeout_s != self.timeout_s or options.traffic_class < self.job.traffic_class_min:
             options = self._defaults = self._options({"wait_follows": True})
-        if self._failed is not None or self._closed or not plan.connected or plan.input_parts is not None:
-            self._start(plan, inputs, outputs, options._replace(keep=keep)).wait()
+        if (
+            self._failed is not None
+            or self._closed
+            or not plan.connected
+            or plan.input_parts is not None
+            or data[0] % plan.alignment_bytes
+        ):
+            self._start(plan, None, data, options._replace(keep=keep)).wait()
             return
         assert plan.command is not None
         started_s = time.monotonic()
-        failed = self._native.run(plan.command, plan.words, plan.recorded, inputs, outputs, options, keep)
+        failed = self._native.run(plan.command, plan.words, plan.recorded, data, options, keep)
         if failed is not None:
             Work(self._group, failed, plan, failed.result.sequence, started_s, None).wait()
 

@@ -39,7 +39,7 @@ public:
                      std::uint64_t sequence, nb::handle inputs, nb::handle outputs, nb::handle options,
                      nb::object keep, const BoundLossRules* loss, const CodedRules* coded, nb::object followed) {
         note(sequence, words);
-        nb::object collective = nb::cast(start_collective(runtime(), command, native(sequence), inputs, outputs,
+        nb::object collective = nb::cast(start_collective(runtime(), command, number_of(sequence), inputs, outputs,
                                                           CallOptions(options), std::move(keep), loss, coded));
         // Its packets travel while the rest is done.
         if (followed.is_none()) followed = collective;
@@ -47,17 +47,17 @@ public:
         return collective;
     }
 
-    // Starts a collective and waits for it. None: it went well; else it itself. `options`: the same object for many.
-    nb::object run(const CollectiveCommand& command, nb::handle words, nb::handle recorded, nb::handle inputs,
-                   nb::handle outputs, nb::object options, nb::object keep) {
+    // Starts a collective in place and waits for it. None: it went well; else it itself. `options`: one object for many.
+    nb::object run(const CollectiveCommand& command, nb::handle words, nb::handle recorded, nb::handle data,
+                   nb::object options, nb::object keep) {
         if (!options_.is(options)) {
             call_.emplace(options);
             options_ = options;
         }
         const std::uint64_t sequence = take(1);
         note(sequence, words);
-        nb::object collective = nb::cast(
-            start_collective(runtime(), command, native(sequence), inputs, outputs, *call_, std::move(keep)));
+        nb::object collective = nb::cast(start_collective(runtime(), command, number_of(sequence), nb::none(), data,
+                                                          *call_, std::move(keep)));
         record(sequence, recorded, options, collective, collective);
         auto& waited = nb::cast<Collective&>(collective);
         waited.wait(std::nullopt);
@@ -66,8 +66,8 @@ public:
 
 private:
     RuntimeHandle runtime() const { return RuntimeHandle(runtime_); }
-    // Of which a tag carries 20 bits.
-    static std::uint32_t native(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence); }
+    // The executor's number, of which a tag carries 20 bits.
+    static std::uint32_t number_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence); }
 
     void note(std::uint64_t sequence, nb::handle words) {
         noted_[sequence % noted_count_] = nb::make_tuple(sequence, words);
@@ -121,7 +121,7 @@ void bind_group_calls(nb::module_& m) {
              nb::arg("keep").none(), nb::arg("loss").none() = nb::none(), nb::arg("coded").none() = nb::none(),
              nb::arg("followed") = nb::none())
         .def("run", &GroupCalls::run, nb::arg("command"), nb::arg("words"), nb::arg("recorded"),
-             nb::arg("inputs").none(), nb::arg("outputs").none(), nb::arg("options"), nb::arg("keep").none());
+             nb::arg("data"), nb::arg("options"), nb::arg("keep").none());
 }
 
 }  // namespace dlcp::bind

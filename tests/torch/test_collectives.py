@@ -222,6 +222,15 @@ def results_are_where_autograd_and_inference_want_them() -> None:
 
 
 @check
+def memory_between_elements_is_refused() -> None:
+    """Also where the call is waited for at once, and a sum of this size is known."""
+    dist.all_reduce(torch.zeros(4))
+    between = torch.frombuffer(bytearray(17), dtype=torch.float32, offset=1, count=4)
+    with pytest.raises(ValueError, match="accepted: an address that is a multiple of 4"):
+        dist.all_reduce(between)
+
+
+@check
 def all_gather_in_place() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     output = torch.full((size * 1000,), -1.0)
