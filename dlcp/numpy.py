@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
 from dlcp.transport import DataType, FileStore, Job, Reduction, Span, Store
+from dlcp.transport.call_options import CollectiveKeywords
 from dlcp.transport.coded import GROUP_VALUES, CodedRules, codec_traits, decode_runs, encode_runs, group_parts
 from dlcp.transport.element import DATA_TYPES, native_op
 
@@ -27,6 +28,9 @@ Array = NDArray[Any]
 
 TYPES: dict[str, DataType] = {each.torch_name: each.type for each in DATA_TYPES}
 """By the name of NumPy's type; bfloat16 is that of the package ml_dtypes, as JAX has it."""
+
+WAITED: CollectiveKeywords = {"wait_follows": True}
+"""Of all calls here: they block."""
 
 
 class Ranks:
@@ -68,14 +72,16 @@ class Ranks:
         if precision is not None:
             return self._coded_all_reduce(given, kind, precision)
         result = given.copy()
-        self._group.all_reduce(Span.of(result), _type(given.dtype), kind, agree=str(given.shape)).wait()
+        self._group.all_reduce(
+            Span.of(result), _type(given.dtype), kind, agree=str(given.shape), **WAITED
+        ).wait()
         return result
 
     def broadcast(self, array: ArrayLike, root: int = 0) -> Array:
         """The array of rank `root`; the others' say shape and type."""
         result = _contiguous(array).copy()
         agree = f"{_type(result.dtype).name} {result.shape}"
-        self._group.broadcast(Span.of(result), root, agree=agree).wait()
+        self._group.broadcast(Span.of(result), root, agree=agree, **WAITED).wait()
         return result
 
     def all_gather(self, array: ArrayLike) -> Array:
@@ -83,7 +89,7 @@ class Ranks:
         given = _contiguous(array)
         result = np.empty((self.size, *given.shape), given.dtype)
         agree = f"{_type(given.dtype).name} {given.shape}"
-        self._group.all_gather(Span.of(result), Span.of(given, writable=False), agree=agree).wait()
+        self._group.all_gather(Span.of(result), Span.of(given, writable=False), agree=agree, **WAITED).wait()
         return result
 
     def reduce_scatter(self, array: ArrayLike, op: str = "sum") -> Array:
@@ -100,13 +106,13 @@ class Ranks:
         result = np.empty((given.shape[0] // self.size, *given.shape[1:]), given.dtype)
         inputs = Span.of(given, writable=False)
         self._group.reduce_scatter(
-            Span.of(result), inputs, _type(given.dtype), kind, agree=str(given.shape)
+            Span.of(result), inputs, _type(given.dtype), kind, agree=str(given.shape), **WAITED
         ).wait()
         return result
 
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
-        self._group.barrier().wait()
+        self._group.barrier(**WAITED).wait()
 
     def _coded_all_reduce(self, given: Array, op: Reduction, precision: str) -> Array:
         codec = codec_traits(precision, "precision")
@@ -121,7 +127,7 @@ class Ranks:
         ]
         outputs, inputs = ([Span.of(memory).part(*part) for part in parts] for memory in (summed, coded))
         agree = f"{given.dtype} {given.shape}"
-        self._group.coded_all_reduce(outputs, inputs, CodedRules(precision), op, agree=agree).wait()
+        self._group.coded_all_reduce(outputs, inputs, CodedRules(precision), op, agree=agree, **WAITED).wait()
         decode_runs(codec.codec, summed.ctypes.data, runs, values.ctypes.data)
         return values.astype(given.dtype, copy=False)
 

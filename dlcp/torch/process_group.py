@@ -1,8 +1,8 @@
 """The process group: each c10d collective as one method, over a Communicator of the transport.
 
 Each method checks its arguments, finds the memory behind the tensors, starts the operation and returns a
-CollectiveWork at once. Only a plain sum that torch waits for anyway is waited for in the call (`_run_plain`). Schedules,
-packets and peers are the transport's; the work raises its errors.
+CollectiveWork at once. Only a plain sum that torch waits for anyway is waited for in the call (`_run_plain`).
+Schedules, packets and peers are the transport's; the work raises its errors.
 
 torch calls the methods from Python (torch.distributed) and some of them from C++ (DDP's reducer, functional
 collectives). torch 2.13 renamed some; the older names are aliases. A process group written in Python replaces torch's
