@@ -132,11 +132,23 @@ class Comparison:
         cost = self.ratio(own, GLOO, place, nbytes, lambda sample: sample.cpu_s_per_gb)
         report.at_most(cpu_at_most, f"{what}: CPU seconds per GB, dlcp / Gloo", cost)
 
-    def note_mpi(self, report: Report, own: Backend, other: Backend, place: str) -> None:
-        """Adds how dlcp stands beside Open MPI at the sizes where that is the rival."""
-        for nbytes in mpi.SIZES:
-            slower = self.ratio(own, other, place, nbytes, lambda sample: sample.time_s(50))
-            report.notes.append(f"{place}, {size_words(nbytes)}: p50, dlcp / Open MPI: {slower.show(2)}")
+    def judge_mpi(
+        self,
+        report: Report,
+        own: Backend,
+        other: Backend,
+        place: str,
+        sizes: Sequence[int],
+        allowed: mpi.Allowed,
+    ) -> None:
+        """Bars of dlcp beside Open MPI: median times."""
+        for nbytes in sizes:
+            ours, theirs = (self.samples(each, place, nbytes) for each in (own, other))
+            slower = ratios(
+                (sample.time_s(50) for sample in ours),
+                (allowed.times * sample.time_s(50) + allowed.plus_s for sample in theirs),
+            )
+            report.at_most(1.0, f"{place}, {size_words(nbytes)}: p50, dlcp / ({allowed})", slower)
 
     def note_floor(self, report: Report, own: Backend, place: str, nbytes: int) -> None:
         """Adds what a backend costs beside the kernel alone."""

@@ -32,5 +32,6 @@ def run(*, quick: bool) -> Report:
         at_least = FASTER if place.world == 2 else None
         found.judge_speed(report, DLCP_SHM, words, LARGE, at_least)
         if mpi.SHM in rivals:
-            found.note_mpi(report, DLCP_SHM, mpi.SHM, words)
+            allowed = mpi.SHM_ALLOWED[place.world]
+            found.judge_mpi(report, DLCP_SHM, mpi.SHM, words, sizes, allowed)
     return report

@@ -52,5 +52,5 @@ def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -
         if place.world == 2:
             found.note_floor(report, DLCP, words, LARGE)
         if mpi.TCP in backends:
-            found.note_mpi(report, DLCP, mpi.TCP, words)
+            found.judge_mpi(report, DLCP, mpi.TCP, words, sizes, mpi.TCP_ALLOWED[place.world])
     return report
