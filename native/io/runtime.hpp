@@ -42,6 +42,7 @@
 #include "io/real_time.hpp"
 #include "io/runtime_log.hpp"
 #include "io/runtime_options.hpp"
+#include "io/wait_habit.hpp"
 
 namespace dlcp {
 
@@ -232,8 +233,10 @@ private:
     CollectivePtr start_any(const Command& command, bool wait_follows) {
         Lock lock = enter();
         const Inside inside(*this);
-        CollectivePtr operation = collectives_->start(pump_.now(), command);
-        if (wait_follows)
+        const bool alone = at_rest();
+        const Time now = pump_.now();
+        CollectivePtr operation = collectives_->start(now, command);
+        if (wait_follows || habit_.starts(now, alone))
             flush(lock);
         else
             kick(lock);
@@ -245,6 +248,7 @@ private:
         Lock lock = enter();
         const Inside inside(*this, Inside::also_closing);
         const auto done = [&] { return operation->over.load(std::memory_order_relaxed); };
+        habit_.waits(pump_.now());
         wait_until(lock, done, real_deadline(timeout), operation.get());
         if (closing_) changed_.wait(lock, done);  // close() makes it so
         return done();
@@ -285,6 +289,7 @@ private:
     EnginePump pump_;
     DrivingRole role_;
     Patience patience_;  // of the callers that drive
+    WaitHabit habit_;    // of those that start groups' operations
     std::thread thread_;
     bool stop_ = false;  // the I/O thread is to end
 

@@ -17,7 +17,11 @@ void Runtime::serve() {
     prctl(PR_SET_TIMERSLACK, 1UL);
     Lock lock(mutex_);
     role_.serve(
-        lock, [&] { return stop_; }, [&](Lock&, auto&& stop) { drive(lock, stop, real_never); },
+        lock, [&] { return stop_; },
+        [&](Lock&, auto&& stop) {
+            if (!at_rest()) habit_.was_left();
+            drive(lock, stop, real_never);
+        },
         [&] { return at_rest(); }, [&] { return pump_.next_deadline(); });
 }
 
