@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import PLACED, ROOTED, algorithms
 from dlcp.transport.schedule.estimate import RANKS_MAX, Network, time_ns
-from dlcp.transport.schedule.hierarchical import Hosts, ranks_by_host, suits
+from dlcp.transport.schedule.hierarchical import ranks_by_host, suits
 
 _KIB = 1024
 # The network is read from every rank's card. Worlds of more than RANKS_MAX do not read them for smaller calls.
@@ -22,6 +22,8 @@ _SMALL_BYTES = 32 * _KIB
 _NEAR = frozenset({"ring", "hierarchical"})
 _NEAR_COUNTS = 0.9
 _NEAR_FROM_BYTES = 1024 * _KIB
+# What a tree's link may take, of ranks that share processors: as long as the messages that it saves.
+_TREE_LINK_S = 100e-6
 
 
 def choose(
@@ -54,7 +56,7 @@ def choose(
     if world_size > RANKS_MAX:
         return _of_many(collective, nbytes, between, placed)
     if collective == "all_reduce" and asks and crowded():
-        names = _where_crowded(between.hosts, nbytes, placed)
+        names = _where_crowded(between, nbytes, placed)
         between = between._replace(message_ns=0.0)  # the names are of few messages
     else:
         names = tuple(name for name in known if placed or name not in PLACED)
@@ -66,19 +68,28 @@ def _counted_ns(collective: str, name: str, nbytes: int, between: Network) -> fl
     return time_ns(collective, name, nbytes, between) * (_NEAR_COUNTS if near else 1)
 
 
-def _where_crowded(hosts: Hosts, nbytes: int, placed: bool) -> tuple[str, ...]:
+def _where_crowded(between: Network, nbytes: int, placed: bool) -> tuple[str, ...]:
     """All-reduces of ranks that share processors, where time goes with how many messages all of them send together.
 
-    Of n ranks a tree sends 2 (n - 1), halving_doubling 2 n log n, direct exchange and a ring 2 n (n - 1). Over a tree a
-    link carries more, which costs nothing where there is none. The bounds are measured: 3, 4 and 8 ranks of one host,
-    and 4 hosts, on 2 processors.
+    Of n ranks a tree sends 2 (n - 1), halving_doubling 2 n log n, direct exchange and a ring 2 n (n - 1), and going by
+    hosts with s shards more than s (s - 1) on each host. Over a tree a link carries more, which costs nothing where
+    there is none. The bounds are measured: 3, 4 and 8 ranks of one host, 4 and 8 hosts, and 2 hosts of 2 and 4, on 2
+    processors, over links from 100 Mbit/s on.
     """
-    ranks = len(hosts)
+    by_host = ranks_by_host(between.hosts)
+    ranks = len(between.hosts)
     if ranks == 2 and nbytes <= 128 * _KIB:
         return ("one_shot",)
     if placed:
+        if len(by_host) == 2 and min(map(len, by_host)) >= 4 and nbytes <= 1024 * _KIB:
+            return ("tree",)
         return ("hierarchical", "tree")
-    if nbytes <= 64 * _KIB or (ranks > 2 and len(set(hosts)) == 1 and nbytes <= 256 * _KIB * ranks):
+    if len(by_host) == 1:
+        if nbytes <= 64 * _KIB or (ranks > 2 and nbytes <= 256 * _KIB * ranks):
+            return ("tree",)
+    elif ranks <= 4 and nbytes <= 128 * _KIB:
+        return ("direct",)
+    elif ranks > 4 and nbytes <= min(64 * _KIB, between.link_bps / 8 * _TREE_LINK_S):
         return ("tree",)
     return ("halving_doubling",) if nbytes <= 512 * _KIB else ("ring",)
 

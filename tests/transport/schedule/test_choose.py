@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import pytest
@@ -98,22 +99,34 @@ def test_small_tensors_of_many_ranks_cross_from_host_to_host_seldom() -> None:
         assert chosen("all_reduce", 32 << 10, places, 1e9) in ("hierarchical", "tree")
 
 
-def test_ranks_that_share_processors_send_few_messages() -> None:
-    def chosen(nbytes: int, crowded: bool) -> str:
-        return choose("all_reduce", 4, nbytes, crowded=lambda: crowded)
-
-    for nbytes, few in ((4 << 10, "tree"), (64 << 10, "tree"), (256 << 10, "halving_doubling")):
-        assert chosen(nbytes, crowded=True) == few
-        assert chosen(nbytes, crowded=False) != few
-    for nbytes in (1 << 20, 64 << 20):
-        assert chosen(nbytes, crowded=True) == "ring"
-    one_host = Network((0, 0, 0, 0))
-    for nbytes, few in ((1 << 20, "tree"), (2 << 20, "ring")):
-        assert choose("all_reduce", 4, nbytes, network=lambda: one_host, crowded=lambda: True) == few
-    two_hosts = Network((0, 0, 1, 1))
-    for nbytes in (4 << 10, 64 << 20):
-        by_hosts = choose("all_reduce", 4, nbytes, network=lambda: two_hosts, crowded=lambda: True)
-        assert by_hosts == "hierarchical"
+@pytest.mark.parametrize(
+    ("hosts", "link_bps", "taken"),
+    [
+        ((0, 0, 0, 0), 10e9, {4 << 10: "tree", 1 << 20: "tree", 2 << 20: "ring"}),
+        ((0, 1), 10e9, {128 << 10: "one_shot", 256 << 10: "halving_doubling", 1 << 20: "ring"}),
+        (
+            range(4),
+            10e9,
+            {4 << 10: "direct", 128 << 10: "direct", 256 << 10: "halving_doubling", 1 << 20: "ring"},
+        ),
+        (
+            range(8),
+            10e9,
+            {4 << 10: "tree", 64 << 10: "tree", 128 << 10: "halving_doubling", 64 << 20: "ring"},
+        ),
+        (range(8), 1e8, {1 << 10: "tree", 16 << 10: "halving_doubling"}),
+        ((0, 0, 1, 1), 1e9, {4 << 10: "hierarchical", 64 << 20: "hierarchical"}),
+        ((0, 0, 0, 0, 1, 1, 1, 1), 1e9, {4 << 10: "tree", 1 << 20: "tree", 64 << 20: "hierarchical"}),
+    ],
+    ids=str,
+)
+def test_ranks_that_share_processors_send_few_messages(
+    hosts: Sequence[int], link_bps: float, taken: dict[int, str]
+) -> None:
+    network = Network(tuple(hosts), link_bps=link_bps)
+    for nbytes, name in taken.items():
+        found = choose("all_reduce", len(hosts), nbytes, network=lambda: network, crowded=lambda: True)
+        assert found == name, nbytes
 
 
 def test_small_calls_of_many_ranks_ask_for_nobodys_card() -> None:
