@@ -21,7 +21,7 @@ NAME = "mpi"
 SHM = Backend("Open MPI, shared memory", NAME, {"btl": "self,vader"})
 TCP = Backend("Open MPI, TCP", NAME, {"btl": "self,tcp", "btl_tcp_if_include": "lo"})
 SIZES = (4 << 10, 64 << 10, 1 << 20)
-"""Of messages where it is the rival."""
+"""Of messages where it is the rival, and Gloo is none."""
 
 
 class Allowed(NamedTuple):

@@ -7,7 +7,7 @@ from bench.collectives.compare import MIB, Comparison, alternate
 from bench.collectives.world import DLCP_SHM, GLOO, Place, Ranks
 from bench.report import Report
 
-SUMMARY = "64 MB between 2 ranks of one host over shared memory, Gloo beside; smaller ones beside Open MPI"
+SUMMARY = "4 KB to 64 MB between 2 and 4 ranks of one host over shared memory, beside Gloo and Open MPI"
 NEEDS_LAB = False
 NEEDS_PROGRAMS = False
 LARGE = 64 * MIB

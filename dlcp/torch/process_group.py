@@ -70,8 +70,8 @@ Tensor = torch.Tensor
 # copying this much costs a few tens of microseconds.
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
-# What torch takes in place of options. A tuple: it is asked for with each call.
 _ALL_REDUCE = dist.AllreduceOptions
+# What torch takes in place of options. A tuple: it is asked for with each call.
 _REDUCE_OPS = (dist.ReduceOp, dist.ReduceOp.RedOpType)
 
 
@@ -266,10 +266,10 @@ class ProcessGroup(dist.ProcessGroup):
         ):
             return None
         try:
-            self.communicator.run_sum(*memory, tensors)
+            algorithm = self.communicator.run_sum(*memory)
         except DlcpError as error:
             raise for_torch(error) from None
-        return WorkOver(list(tensors))
+        return WorkOver("all_reduce", algorithm, list(tensors))
 
     def _all_reduce(
         self, tensors: Sequence[Tensor], opts: Any, result: list[Tensor], back: CopyBack

@@ -130,6 +130,8 @@ class CollectiveWork(dist.Work):
     def source_rank(self) -> int:
         """Group rank of the sender, after a receive is over. Raises DlcpError for other works."""
         try:
+            if not self._operations:
+                raise DlcpError(f"{self._name} has no source; only a receive has one")
             return int(self._operations[0].source)  # type: ignore[arg-type]
         except DlcpError as error:
             raise for_torch(error) from None
@@ -142,9 +144,12 @@ class CollectiveWork(dist.Work):
 
     def _callbacks_of(self) -> tuple[str, CallbackOrder]:
         """Whose callbacks those of the future are, and their line: what a callback starts stays in its own."""
-        operation = self._operations[0].operation if self._operations else "a collective of nothing"
-        own = messages_line if operation in ("send", "receive") else collectives_line
-        return operation, line_of_callback() or own
+        own = messages_line if self._name in ("send", "receive") else collectives_line
+        return self._name, line_of_callback() or own
+
+    @property
+    def _name(self) -> str:
+        return self._operations[0].operation if self._operations else "a collective of nothing"
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -210,9 +215,15 @@ class WorkOver(CollectiveWork):
     _lock, _back, _operations = threading.RLock(), CopyBack(), ()
     _settled, _error, _future = True, None, None
 
-    def __init__(self, result: list[torch.Tensor]) -> None:
+    algorithm = ""
+
+    def __init__(self, operation: str, algorithm: str, result: list[torch.Tensor]) -> None:
         dist.Work.__init__(self)
-        self._result = result
+        self._operation, self.algorithm, self._result = operation, algorithm, result
+
+    @property
+    def _name(self) -> str:
+        return self._operation
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """True."""

@@ -94,16 +94,18 @@ class Communicator(LossyReductions):
             work.marks = np.ones((self.size, 1), np.uint8)
         return work
 
-    def run_sum(self, address: int, nbytes: int, dtype: DataType, keep: object) -> None:
+    def run_sum(self, address: int, nbytes: int, dtype: DataType, keep: object) -> str:
         """The sum of all ranks' memory, in place: all_reduce without keyword arguments, and wait.
 
-        `keep`: what owns the memory. For a group that nobody adds for. Raises what all_reduce and Work.wait raise.
+        `keep`: what owns the memory. For a group that nobody adds for. Answers the algorithm. Raises what all_reduce
+        and Work.wait raise.
         """
         plan = self._sums.get((nbytes, dtype))
         if plan is None:
             plan = self._plan(None, "", self._calls.all_reduce, nbytes, dtype, Reduction.SUM, False)
             kept.keep(self._sums, (nbytes, dtype), plan)
         self._run(plan, Span(address, nbytes), keep)
+        return plan.algorithm
 
     def takes_coded(self, groups: int) -> bool:
         """Whether coded sums of so many groups are for a hub, if it has room. The same on all ranks."""

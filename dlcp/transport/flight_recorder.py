@@ -5,7 +5,7 @@ rank keeps its last operations and writes them when a group fails, or on request
 
 Every operation is recorded, so recording only stores values: an Entry is made when somebody looks. The recorder learns
 how an operation ended when later ones are recorded or on request; the duration is measured by the transport. When the
-recorder is full, an operation that ends replaces the oldest.
+recorder is full, an operation that ends replaces the one that ended first: what hangs stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class FlightRecorder:
     `dump` writes if it is given no other (dump_path). `own_folder`: that file's folder must be this user's alone; where
     it is not, a fresh one is made and `path` changes. All methods may be called from any thread.
 
-    It keeps what an entry follows until later operations are recorded or somebody looks: at most a few that are over,
-    and of large ones at most two.
+    It keeps what it follows until later operations are recorded or somebody looks: of what is over a few small ones or
+    two of 64 KiB or more, or as many as there are that never end.
     """
 
     def __init__(
@@ -58,22 +58,25 @@ class FlightRecorder:
         """Operations that are not known to be over: what is said of each, what tells its end, and what is held."""
 
     @property
-    def groups(self) -> list[RecordedGroup]:
-        """The open groups, in the order in which they were opened, with up-to-date counts."""
-        self.look_after(len(self.followed))
-        with self._lock:
-            return list(self._groups)
+    def groups(self) -> list[tuple[RecordedGroup, list[Entry]]]:
+        """The open groups, in the order in which they were opened, with up-to-date counts, and what is under way."""
+        with self._settled():
+            groups = list(self._groups)
+            under_way = [self._entry_of(each) for each in self.followed.copy()]
+            for entry in under_way:
+                entry.group.counts_of(entry.operation)
+        return [(group, [entry for entry in under_way if entry.group is group]) for group in groups]
 
     @property
     def under_way(self) -> list[Entry]:
         """Operations that are followed and not over, in no order."""
-        self.look_after(len(self.followed))
-        return [self._entry_of(each) for each in self.followed.copy()]
+        with self._settled():
+            return [self._entry_of(each) for each in self.followed.copy()]
 
     def held(self, group: RecordedGroup) -> list[Any]:
-        """What was given to be held of this group's operations that are not over."""
-        self.look_after(len(self.followed))
-        return [held for facts, _, held in self.followed.copy() if facts[1] is group]
+        """What was given to be held of this group's operations, where that is not over itself."""
+        with self._settled():
+            return [held for facts, _, held in self.followed.copy() if facts[1] is group and not held.over]
 
     def open_group(self, name: str, members: Sequence[int], description: str = "") -> RecordedGroup:
         """A group to record operations of.
@@ -99,13 +102,11 @@ class FlightRecorder:
         with self._lock, contextlib.suppress(ValueError):
             self._groups.remove(group)
 
-    def record(self, *call: Any, **said: Any) -> Entry:
-        """A collective that is about to start, of which the caller tells the rest. Arguments: as those of `facts`."""
-        return self._keep(self.facts(*call, **said))
-
-    def record_message(self, *call: Any, **said: Any) -> Entry:
-        """A message that is about to start, of which the caller tells the rest. Arguments: as of `message_facts`."""
-        return self._keep(self.message_facts(*call, **said))
+    def record(self, facts: Facts) -> Entry:
+        """An operation that is about to start, of which the caller tells the rest."""
+        entry = Entry(self._lock, *facts)
+        self._entries.append(entry)
+        return entry
 
     def follow(self, facts: Facts, followed: Followed, held: Any = None) -> None:
         """An operation that has started and tells by itself how it ends. `held`: for `held`, while it is under way.
@@ -163,11 +164,6 @@ class FlightRecorder:
             peer, True, tag, timeout_s, label, time.time_ns(),
         )  # fmt: skip
 
-    def _keep(self, facts: Facts) -> Entry:
-        entry = Entry(self._lock, *facts)
-        self._entries.append(entry)
-        return entry
-
     def group_failed(self, group: RecordedGroup, failure: str) -> Path | None:
         """A group has failed: writes the record, if there is a path and it was not known. Answers the file if written.
 
@@ -187,13 +183,11 @@ class FlightRecorder:
     # ---- looking ----
 
     def entries(self) -> list[Entry]:
-        """The operations kept, oldest first, as they stand now."""
-        with self._lock:
-            self._settle(len(self.followed))
-            kept = [*self._entries, *self.followed.copy()]
-        most = self._entries.maxlen
+        """The operations kept and those under way, oldest first, as they stand now."""
+        with self._settled():
+            kept = [*self._entries, *self.followed.copy()] if self._entries.maxlen else []
         entries = [each if isinstance(each, Entry) else self._entry_of(each) for each in kept]
-        return sorted(entries, key=lambda entry: entry.id)[-most:] if most else []
+        return sorted(entries, key=lambda entry: entry.id)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """What is kept, JSON-able, oldest first; ranks are global, times are of the system clock."""
@@ -220,20 +214,32 @@ class FlightRecorder:
 
     def look_after(self, most: int) -> None:
         """Settles those of the next `most` under way that are over."""
+        over: list[Any] = []
         with self._lock:
-            self._settle(most)
+            self._settle(most, over)
 
-    def _settle(self, most: int) -> None:
+    @contextlib.contextmanager
+    def _settled(self) -> Iterator[None]:
+        """The lock, with everything settled that is over."""
+        over: list[Any] = []
+        with self._lock:
+            self._settle(len(self.followed), over)
+            yield
+
+    def _settle(self, most: int, over: list[Any]) -> None:
+        # `over` takes what was followed, to be let go of after the lock: whose memory goes with it may look here.
         # Other threads may add some meanwhile, but who holds the lock is the only one that takes any.
-        under_way = self.followed
-        for _ in range(min(most, len(under_way))):
-            each = under_way.popleft()
-            facts, followed, _ = each
-            if not followed.over:
-                under_way.append(each)
-            elif facts[8] or (completion := followed.completion) is None:
+        followed = self.followed
+        for _ in range(min(most, len(followed))):
+            each = followed[0]
+            facts, operation, _ = each
+            if not operation.over:
+                followed.rotate(-1)
+                continue
+            over.append(followed.popleft())
+            if facts[8] or (completion := operation.completion) is None:
                 entry = self._entry_of(each)
-                entry.settle(followed.result)
+                entry.settle(operation.result)
                 self._entries.append(entry)
             else:
                 facts[1].note_completed(facts[3], facts[2], completion)

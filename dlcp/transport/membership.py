@@ -1,4 +1,4 @@
-"""A rank's place in a group: it starts operations, remembers those under way, and fails and ends once.
+"""A rank's place in a group: it starts operations, and fails and ends once.
 
 What the ranks call, and with what memory, is the business of those that derive from it; here a call is a Plan. A group
 fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
@@ -108,7 +108,9 @@ class Membership:
         )
         self._lock = threading.Lock()
         self._native = _native.GroupCalls(self._runtime, self._recorder, self._record, self._log.calls)
-        self._defaults = CallOptions(timeout_s, wait_follows=True)
+        # Of calls that say nothing, and what they were made of.
+        self._defaults = CallOptions()
+        self._defaults_asked: tuple[float, int, bool] | None = None
         self._messages = 0
         self._failed: errors.DlcpError | None = None
         self._failure_lock = threading.Lock()
@@ -304,14 +306,16 @@ class Membership:
 
         `keep`: what owns the memory. Raises what those raise.
         """
+        asked = self.timeout_s, self.job.traffic_class_min, self.in_background
+        if asked != self._defaults_asked:
+            self._defaults = self._options({"wait_follows": True})
+            self._defaults_asked = asked
         options = self._defaults
-        if options.timeout_s != self.timeout_s or options.traffic_class < self.job.traffic_class_min:
-            options = self._defaults = self._options({"wait_follows": True})
         if (
             self._failed is not None
             or self._closed
             or not plan.connected
-            or plan.input_parts is not None
+            or plan.output_parts is not None
             or data[0] % plan.alignment_bytes
         ):
             self._start(plan, None, data, options._replace(keep=keep)).wait()
@@ -320,7 +324,8 @@ class Membership:
         started_s = time.monotonic()
         failed = self._native.run(plan.command, plan.words, plan.recorded, data, options, keep)
         if failed is not None:
-            Work(self._group, failed, plan, failed.result.sequence, started_s, None).wait()
+            sequence, collective = failed
+            Work(self._group, collective, plan, sequence, started_s, None).wait()
 
     def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
         """Completes a collective that needs no other rank, or moves no bytes."""
@@ -329,7 +334,8 @@ class Membership:
             copy(outputs[0], inputs[0])
         sequence = self._native.take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
-        self._recorder.record(self._record, sequence, plan.operation, label=options.label).complete()
+        facts = self._recorder.facts(self._record, sequence, plan.operation, label=options.label)
+        self._recorder.record(facts).complete()
         return Work(self._group, None, plan, sequence, time.monotonic(), options.label)
 
     def _message(self, operation: str, data: Span, peer: int | None, tag: int, options: CallOptions) -> Work:

@@ -93,14 +93,11 @@ class Metrics:
         """
         job = self._job
         endpoint = job.endpoint
-        under_way: dict[int, list[Entry]] = {}
-        for entry in job.recorder.under_way:
-            under_way.setdefault(entry.group.id, []).append(entry)
         groups: dict[str, Any] = {}
-        for group in job.recorder.groups:
+        for group, under_way in job.recorder.groups:
             # Groups of other members may have the same name.
             name = f"{group.name} #{group.id}" if group.name in groups else group.name
-            groups[name] = _describe_group(group, under_way.get(group.id, []))
+            groups[name] = _describe_group(group, under_way)
         with self._lock:
             accounts = sorted(self._accounts.items())
         return {
@@ -122,8 +119,7 @@ class Metrics:
 def _describe_group(group: RecordedGroup, under_way: list[Entry]) -> dict[str, Any]:
     begun = Counter(entry.operation for entry in under_way)
     operations = {
-        operation: group.counts_of(operation).describe(begun[operation])
-        for operation in sorted(group.counts.keys() | begun)
+        operation: counts.describe(begun[operation]) for operation, counts in sorted(group.counts.items())
     }
     waited_for: dict[str, int] = {}
     for counts in group.counts.values():

@@ -30,6 +30,7 @@ class OperationCounts:
     def __init__(self) -> None:
         self.completed = 0
         self.failed = 0
+        """Ended otherwise."""
         self.sent_bytes = 0
         """Payload, without repairs."""
         self.received_bytes = 0
@@ -62,7 +63,7 @@ class OperationCounts:
             self.waited_for[rank] = self.waited_for.get(rank, 0) + 1
 
     def describe(self, under_way: int = 0) -> dict[str, Any]:
-        """JSON-able. `under_way`: how many more have been started."""
+        """JSON-able. `under_way`: how many more have been started; these, completed and failed ones are all."""
         return {
             "started": self.completed + self.failed + under_way,
             "completed": self.completed,

@@ -81,7 +81,7 @@ Facts = tuple[
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation. Made by FlightRecorder.record and record_message; changed by whoever runs the operation."""
+    """One operation. Made by FlightRecorder; changed by whoever runs the operation, where nothing is followed."""
 
     lock: threading.Lock
     """Of its recorder."""

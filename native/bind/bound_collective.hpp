@@ -100,13 +100,17 @@ inline std::shared_ptr<KeptObjects> kept_objects() {
 // What a call says besides its memory: the attributes of dlcp.transport.call_options.CallOptions.
 struct CallOptions {
     std::uint8_t traffic_class;
+    nb::object timeout_s;
     Duration timeout;
     bool wait_follows;
+    nb::object label;
 
     explicit CallOptions(nb::handle given)
         : traffic_class(nb::cast<std::uint8_t>(given.attr("traffic_class"))),
-          timeout(timeout_of(nb::cast<std::optional<double>>(given.attr("timeout_s")))),
-          wait_follows(nb::cast<bool>(given.attr("wait_follows"))) {}
+          timeout_s(given.attr("timeout_s")),
+          timeout(timeout_of(nb::cast<std::optional<double>>(timeout_s))),
+          wait_follows(nb::cast<bool>(given.attr("wait_follows"))),
+          label(given.attr("label")) {}
 };
 
 using RuntimeHandle = nb::handle_t<BoundRuntime>;
@@ -123,7 +127,6 @@ Collective start(RuntimeHandle self, const Command& command, bool wait_follows, 
 // `prepared`: the command as its plan has it; a call brings what differs. Memory: as memory_of has it.
 Collective start_collective(RuntimeHandle runtime, const CollectiveCommand& prepared, std::uint32_t sequence,
                             nb::handle input, nb::handle output, const CallOptions& call, nb::object keep,
-                            const BoundLossRules* loss = nullptr, const CodedRules* coded = nullptr,
-                            const UpdateRules* update = nullptr);
+                            const BoundLossRules* loss, const CodedRules* coded, const UpdateRules* update);
 
 }  // namespace dlcp::bind

@@ -100,13 +100,13 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
         .def(
             "start_collective",
             [](RuntimeHandle self, const CollectiveCommand& command, std::uint32_t sequence, nb::handle inputs,
-               nb::handle outputs, nb::handle options, nb::object keep, const BoundLossRules* loss,
-               const CodedRules* coded, const UpdateRules* update) {
+               nb::handle outputs, nb::handle options, nb::object keep, const CodedRules* coded,
+               const UpdateRules* update) {
                 return start_collective(self, command, sequence, inputs, outputs, CallOptions(options),
-                                        std::move(keep), loss, coded, update);
+                                        std::move(keep), nullptr, coded, update);
             },
             nb::arg("command"), nb::arg("sequence"), nb::arg("input").none(), nb::arg("output").none(),
-            nb::arg("options"), nb::arg("keep").none(), nb::arg("loss").none() = nb::none(),
+            nb::arg("options"), nb::arg("keep").none(), 
             nb::arg("coded").none() = nb::none(), nb::arg("update").none() = nb::none())
         .def("start_message", &start_message, nb::arg("group"), nb::arg("sending"), nb::arg("peer").none(),
              nb::arg("tag"), nb::arg("memory"), nb::arg("options"), nb::arg("keep").none());

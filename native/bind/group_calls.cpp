@@ -35,61 +35,63 @@ public:
         return first;
     }
 
-    nb::object start(const CollectiveCommand& command, nb::handle words, nb::handle recorded,
-                     std::uint64_t sequence, nb::handle inputs, nb::handle outputs, nb::handle options,
-                     nb::object keep, const BoundLossRules* loss, const CodedRules* coded, nb::object followed) {
+    nb::object start(const CollectiveCommand& command, nb::handle words, nb::tuple recorded, std::uint64_t sequence,
+                     nb::handle inputs, nb::handle outputs, nb::handle options, nb::object keep,
+                     const BoundLossRules* loss, const CodedRules* coded, nb::object followed) {
+        const CallOptions call(options);
         note(sequence, words);
-        nb::object collective = nb::cast(start_collective(runtime(), command, number_of(sequence), inputs, outputs,
-                                                          CallOptions(options), std::move(keep), loss, coded));
-        // Its packets travel while the rest is done.
+        nb::object collective = begin(command, sequence, inputs, outputs, call, std::move(keep), loss, coded);
         if (followed.is_none()) followed = collective;
-        record(sequence, recorded, options, std::move(followed), collective);
+        record(sequence, recorded, call, std::move(followed), collective);
         return collective;
     }
 
-    // Starts a collective in place and waits for it. None: it went well; else it itself. `options`: one object for many.
-    nb::object run(const CollectiveCommand& command, nb::handle words, nb::handle recorded, nb::handle data,
+    // Starts a collective in place and waits for it. None: it went well; else its number, and it itself. `options`: one
+    // object for many calls.
+    nb::object run(const CollectiveCommand& command, nb::handle words, nb::tuple recorded, nb::handle data,
                    nb::object options, nb::object keep) {
         if (!options_.is(options)) {
-            call_.emplace(options);
+            call_ = std::make_shared<const CallOptions>(options);
             options_ = options;
         }
+        const std::shared_ptr<const CallOptions> call = call_;  // another thread may come with others meanwhile
         const std::uint64_t sequence = take(1);
         note(sequence, words);
-        nb::object collective = nb::cast(start_collective(runtime(), command, number_of(sequence), nb::none(), data,
-                                                          *call_, std::move(keep)));
-        record(sequence, recorded, options, collective, collective);
+        nb::object collective = begin(command, sequence, nb::none(), data, *call, std::move(keep), nullptr, nullptr);
+        record(sequence, recorded, *call, collective, collective);
         auto& waited = nb::cast<Collective&>(collective);
         waited.wait(std::nullopt);
-        return waited.result().error == CollectiveError::none ? nb::none() : collective;
+        if (waited.result().error == CollectiveError::none) return nb::none();
+        return nb::make_tuple(sequence, collective);
     }
 
 private:
-    RuntimeHandle runtime() const { return RuntimeHandle(runtime_); }
-    // The executor's number, of which a tag carries 20 bits.
-    static std::uint32_t number_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence); }
+    // The executor's number has 32 bits, of which a tag carries 20.
+    nb::object begin(const CollectiveCommand& command, std::uint64_t sequence, nb::handle inputs, nb::handle outputs,
+                     const CallOptions& call, nb::object keep, const BoundLossRules* loss, const CodedRules* coded) {
+        return nb::cast(start_collective(RuntimeHandle(runtime_), command, static_cast<std::uint32_t>(sequence), inputs,
+                                         outputs, call, std::move(keep), loss, coded, nullptr));
+    }
 
     void note(std::uint64_t sequence, nb::handle words) {
         noted_[sequence % noted_count_] = nb::make_tuple(sequence, words);
     }
 
-    // `recorded`: dlcp.transport.plan.Recorded; the facts: Facts of dlcp/transport/recorder_entry.py.
-    void record(std::uint64_t sequence, nb::handle recorded, nb::handle options, nb::object followed,
+    // While its packets travel. `recorded`: dlcp.transport.plan.Recorded; the facts are those of FlightRecorder.facts.
+    void record(std::uint64_t sequence, const nb::tuple& recorded, const CallOptions& call, nb::object followed,
                 nb::handle collective) {
         nb::setattr(group_, "enqueued", nb::int_(sequence));
-        nb::tuple said = nb::borrow<nb::tuple>(recorded);
-        nb::tuple asked = nb::borrow<nb::tuple>(options);
-        nb::tuple facts =
-            nb::make_tuple(nb::steal(PyIter_Next(numbers_.ptr())), group_, sequence, said[0], said[1], said[2],
-                           said[3], said[4], false, 0, asked[0], asked[3], system_ns());
+        nb::tuple facts = nb::make_tuple(nb::steal(PyIter_Next(numbers_.ptr())), group_, sequence, recorded[0],
+                                         recorded[1], recorded[2], recorded[3], recorded[4], false, 0, call.timeout_s,
+                                         call.label, system_ns());
         append_(nb::make_tuple(std::move(facts), std::move(followed), collective));
-        const bool large =
-            nb::cast<std::uint64_t>(said[1]) >= large_bytes || nb::cast<std::uint64_t>(said[2]) >= large_bytes;
-        if (large)
+        const bool large = nb::cast<std::uint64_t>(recorded[1]) >= large_bytes ||
+                           nb::cast<std::uint64_t>(recorded[2]) >= large_bytes;
+        if (large) {
             look_after_(nb::int_(3));
-        else if (++unlooked_ == look_at) {
+        } else if (++unlooked_ == look_at) {
             unlooked_ = 0;
-            look_after_(nb::int_(look_at + 2));
+            look_after_(nb::int_(2 * look_at));
         }
     }
 
@@ -103,7 +105,7 @@ private:
     std::uint64_t noted_count_;
     nb::object numbers_, append_, look_after_;
     nb::object options_;
-    std::optional<CallOptions> call_;
+    std::shared_ptr<const CallOptions> call_;
     std::uint64_t sequence_ = 0;
     int unlooked_ = 0;
 };

@@ -21,7 +21,7 @@ public:
           grows_(std::move(grows)),
           changed_(std::move(changed)) {}
 
-    // The tensor's address, bytes and type.
+    // The tensor's address, bytes and type, and the tensor.
     nb::object read(nb::handle tensors, nb::handle options) const {
         if (!nb::isinstance<nb::list>(tensors) || nb::len(tensors) != 1) return nb::none();
         if (is_true(options.attr(async_)) || !options.attr(op_).equal(sum_) || options.attr(timeout_) > no_time_)
@@ -40,7 +40,7 @@ public:
             return nb::none();
         }
         if (is_true(grows_())) changed_(tensor);
-        return nb::make_tuple(tensor.attr(data_ptr_)(), tensor.attr(nbytes_), type);
+        return nb::make_tuple(tensor.attr(data_ptr_)(), tensor.attr(nbytes_), type, tensor);
     }
 
 private:
@@ -65,7 +65,7 @@ void bind_tensor(nb::module_& m) {
              nb::arg("tensor"), nb::arg("strided"), nb::arg("types"), nb::arg("sum"), nb::arg("no_time"),
              nb::arg("grows"), nb::arg("changed"))
         .def("read", &PlainSums::read, nb::arg("tensors"), nb::arg("options"),
-             nb::sig("def read(self, tensors: object, options: object) -> tuple[int, int, DataType] | None"));
+             nb::sig("def read(self, tensors: object, options: object) -> tuple[int, int, DataType, object] | None"));
 }
 
 }  // namespace dlcp::bind

@@ -53,7 +53,10 @@ def asked(**given: Any) -> Any:
 def test_sums_that_need_no_preparation_are_read_at_once() -> None:
     """One tensor, as it lies; whatever else a call may bring is left to those who prepare it."""
     tensor = torch.zeros(6, 4)
-    assert plain_sums.read([tensor], asked()) == (tensor.data_ptr(), 96, DATA_TYPES[torch.float32])
+    read = plain_sums.read([tensor], asked())
+    assert read is not None
+    assert read[:3] == (tensor.data_ptr(), 96, DATA_TYPES[torch.float32])
+    assert read[3] is tensor
     others = {
         "complex numbers": torch.zeros(4, dtype=torch.complex64),
         "pairs of complex numbers": torch.view_as_real(torch.zeros(4, dtype=torch.complex64)),

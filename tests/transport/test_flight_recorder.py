@@ -64,17 +64,19 @@ def test_torch_matches_every_operation(tmp_path: Path) -> None:
     ranks = make_ranks(2, tmp_path / "dumps")
     n = len(ranks)
     kinds: list[Callable[[FlightRecorder, RecordedGroup, int, int], Entry]] = [
-        lambda r, g, s, rank: r.record(g, s, "all_reduce", 4096, 4096, "f32"),
-        lambda r, g, s, rank: r.record(g, s, "broadcast", 80, 80, "bf16", root=1),
-        lambda r, g, s, rank: r.record(g, s, "reduce", 64, 64 if rank == 0 else 0, "f64", root=0),
-        lambda r, g, s, rank: r.record(g, s, "all_gather", 24, 24 * n, "f32"),
-        lambda r, g, s, rank: r.record(g, s, "all_gather_v", 24 + 8 * rank, 24 * n + 8, "i64"),
-        lambda r, g, s, rank: r.record(g, s, "reduce_scatter", 24 * n, 24, "f16"),
-        lambda r, g, s, rank: r.record(g, s, "reduce_scatter_v", 72, 24 + 24 * rank, "f16"),
-        lambda r, g, s, rank: r.record(g, s, "gather", 24, 24 * n if rank == 0 else 0, "u8", root=0),
-        lambda r, g, s, rank: r.record(g, s, "scatter", 24 * n if rank == 0 else 0, 24, "boolean", root=0),
-        lambda r, g, s, rank: r.record(g, s, "all_to_all", 16 + 8 * rank, 24 - 8 * rank, "i32"),
-        lambda r, g, s, rank: r.record(g, s, "barrier"),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "all_reduce", 4096, 4096, "f32")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "broadcast", 80, 80, "bf16", root=1)),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "reduce", 64, 64 if rank == 0 else 0, "f64", root=0)),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "all_gather", 24, 24 * n, "f32")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "all_gather_v", 24 + 8 * rank, 24 * n + 8, "i64")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "reduce_scatter", 24 * n, 24, "f16")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "reduce_scatter_v", 72, 24 + 24 * rank, "f16")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "gather", 24, 24 * n if rank == 0 else 0, "u8", root=0)),
+        lambda r, g, s, rank: r.record(
+            r.facts(g, s, "scatter", 24 * n if rank == 0 else 0, 24, "boolean", root=0)
+        ),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "all_to_all", 16 + 8 * rank, 24 - 8 * rank, "i32")),
+        lambda r, g, s, rank: r.record(r.facts(g, s, "barrier")),
     ]
     for rank, (recorder, group) in enumerate(ranks):
         for sequence, kind in enumerate(kinds):
@@ -89,7 +91,7 @@ def test_torch_matches_every_operation(tmp_path: Path) -> None:
 def test_torch_command_reads_the_folder(tmp_path: Path) -> None:
     """As a person calls it: the folder alone."""
     for recorder, group in make_ranks(2, tmp_path):
-        recorder.record(group, recorder.rank, "barrier").fail("lost")
+        recorder.record(recorder.facts(group, recorder.rank, "barrier")).fail("lost")
         recorder.group_failed(group, "lost")
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -101,9 +103,9 @@ def test_torch_command_reads_the_folder(tmp_path: Path) -> None:
 def test_torch_names_the_rank_that_did_not_come(tmp_path: Path) -> None:
     ranks = make_ranks(3, tmp_path / "dumps")
     for rank, (recorder, group) in enumerate(ranks):
-        done(recorder.record(group, 0, "all_reduce", 40, 40, "f32"))
+        done(recorder.record(recorder.facts(group, 0, "all_reduce", 40, 40, "f32")))
         if rank != 1:
-            late = recorder.record(group, 1, "all_reduce", 80, 80, "f32")
+            late = recorder.record(recorder.facts(group, 1, "all_reduce", 80, 80, "f32"))
             late.start()
             late.fail("30 s are over", culprit=1, waiting_for=[(1, True, 80)])
     said, _ = analyse(ranks, tmp_path / "dumps")
@@ -114,7 +116,9 @@ def test_torch_names_the_rank_that_did_not_come(tmp_path: Path) -> None:
 def test_torch_names_the_rank_that_called_something_else(tmp_path: Path) -> None:
     ranks = make_ranks(3, tmp_path / "dumps")
     for rank, (recorder, group) in enumerate(ranks):
-        recorder.record(group, 0, "broadcast" if rank == 2 else "all_reduce", 40, 40, "f32", root=0).start()
+        recorder.record(
+            recorder.facts(group, 0, "broadcast" if rank == 2 else "all_reduce", 40, 40, "f32", root=0)
+        ).start()
     said, _ = analyse(ranks, tmp_path / "dumps")
     assert "Collective sequence number: 0 has errors" in said
     # It takes the first file that it finds for the truth, and names the others.
@@ -126,7 +130,7 @@ def test_torch_names_the_rank_with_another_size(tmp_path: Path) -> None:
     ranks = make_ranks(3, tmp_path / "dumps")
     for rank, (recorder, group) in enumerate(ranks):
         nbytes = 44 if rank == 1 else 40
-        recorder.record(group, 0, "all_reduce", nbytes, nbytes, "f32").start()
+        recorder.record(recorder.facts(group, 0, "all_reduce", nbytes, nbytes, "f32")).start()
     said, _ = analyse(ranks, tmp_path / "dumps")
     assert "Error type: SIZE_OR_SYNTAX_MISMATCH" in said
     assert "Culprit rank 1" in said or ("Culprit rank 0" in said and "Culprit rank 2" in said)
@@ -138,14 +142,14 @@ def test_torch_matches_messages_by_direction(tmp_path: Path) -> None:
     (zero, group_zero), (one, group_one), _ = ranks
     for recorder, group, peer in ((zero, group_zero, 1), (one, group_one, 0)):
         for nbytes in (40, 48):
-            done(recorder.record_message(group, "send", peer, nbytes, "f32"))
-        done(recorder.record_message(group, "receive", peer, 40, "f32"))
-    done(zero.record_message(group_zero, "receive", 1, 48, "f32"))
-    anyone = one.record_message(group_one, "receive", None, 4096, "f32")
+            done(recorder.record(recorder.message_facts(group, "send", peer, nbytes, "f32")))
+        done(recorder.record(recorder.message_facts(group, "receive", peer, 40, "f32")))
+    done(zero.record(zero.message_facts(group_zero, "receive", 1, 48, "f32")))
+    anyone = one.record(one.message_facts(group_one, "receive", None, 4096, "f32"))
     anyone.start()
     anyone.complete(source=0, nbytes=48)
     for recorder, group in ranks:
-        done(recorder.record(group, 0, "all_reduce", 4, 4, "f32"))
+        done(recorder.record(recorder.facts(group, 0, "all_reduce", 4, 4, "f32")))
     said, collectives = analyse(ranks, tmp_path / "dumps")
     assert [c for c in collectives if not c.pass_check] == [], said
     assert sorted((c.group_id, c.p2p_seq_id) for c in collectives) == [
@@ -160,8 +164,8 @@ def test_torch_matches_messages_by_direction(tmp_path: Path) -> None:
 def test_torch_names_a_message_that_nobody_sent(tmp_path: Path) -> None:
     ranks = make_ranks(4, tmp_path / "dumps")
     recorder, group = ranks[3]
-    recorder.record_message(group, "receive", 1, 40, "f32").start()
-    recorder.record_message(group, "receive", None, 40, "f32").start()
+    recorder.record(recorder.message_facts(group, "receive", 1, 40, "f32")).start()
+    recorder.record(recorder.message_facts(group, "receive", None, 40, "f32")).start()
     said, _ = analyse(ranks, tmp_path / "dumps")
     assert "group info: 0 1->3:messages" in said
     assert "missing ranks: {1}" in said
@@ -176,10 +180,22 @@ def test_torch_matches_subgroups(tmp_path: Path) -> None:
         for rank in members:
             group = recorders[rank].open_group("pair", members, "pairs")
             again = recorders[rank].open_group("pair", members, "pairs")
-            done(recorders[rank].record(group, 0, "all_reduce", members[0] * 8, members[0] * 8, "f32"))
-            done(recorders[rank].record(again, 0, "all_reduce", 16, 16, "f32"))
-            done(recorders[rank].record_message(group, "send", 1 - members.index(rank), 8))
-            done(recorders[rank].record_message(group, "receive", 1 - members.index(rank), 8))
+            done(
+                recorders[rank].record(
+                    recorders[rank].facts(group, 0, "all_reduce", members[0] * 8, members[0] * 8, "f32")
+                )
+            )
+            done(recorders[rank].record(recorders[rank].facts(again, 0, "all_reduce", 16, 16, "f32")))
+            done(
+                recorders[rank].record(
+                    recorders[rank].message_facts(group, "send", 1 - members.index(rank), 8)
+                )
+            )
+            done(
+                recorders[rank].record(
+                    recorders[rank].message_facts(group, "receive", 1 - members.index(rank), 8)
+                )
+            )
             ranks.append((recorders[rank], group))
     said, collectives = analyse(ranks, tmp_path / "dumps")
     assert len(collectives) == 8
@@ -220,7 +236,7 @@ def test_oldest_operation_goes() -> None:
     recorder = FlightRecorder(0, entries=3)
     group = recorder.open_group("0", [0])
     for sequence in range(5):
-        recorder.record(group, sequence, "barrier")
+        recorder.record(recorder.facts(group, sequence, "barrier"))
     assert [entry.sequence for entry in recorder.entries()] == [2, 3, 4]
     assert [entry["record_id"] for entry in recorder.trace()["entries"]] == [2, 3, 4]
 
@@ -228,7 +244,9 @@ def test_oldest_operation_goes() -> None:
 def test_state_follows_the_operation() -> None:
     recorder = FlightRecorder(1)
     group = recorder.open_group("tp", [4, 1], "tensor parallel")
-    entry = recorder.record(group, 7, "reduce", 40, 0, "f32", root=0, timeout_s=2.5, label="loss")
+    entry = recorder.record(
+        recorder.facts(group, 7, "reduce", 40, 0, "f32", root=0, timeout_s=2.5, label="loss")
+    )
     assert entry.state == "scheduled"
     entry.start()
     assert entry.state == "started"
@@ -267,7 +285,7 @@ def test_state_follows_the_operation() -> None:
 def test_completion_out_of_order_keeps_the_highest() -> None:
     recorder = FlightRecorder(0)
     group = recorder.open_group("0", [0, 1])
-    entries = [recorder.record(group, sequence, "barrier") for sequence in range(3)]
+    entries = [recorder.record(recorder.facts(group, sequence, "barrier")) for sequence in range(3)]
     for sequence in (0, 2, 1):
         entries[sequence].complete()
     assert recorder.trace()["pg_status"]["0"]["last_completed_collective"] == "2"
@@ -277,11 +295,11 @@ def test_closed_group_stays_as_long_as_its_operations() -> None:
     recorder = FlightRecorder(0, entries=1)
     first = recorder.open_group("first", [0, 1])
     second = recorder.open_group("second", [0, 2])
-    recorder.record(first, 0, "barrier")
+    recorder.record(recorder.facts(first, 0, "barrier"))
     recorder.close_group(first)
     recorder.close_group(first)
     assert recorder.trace()["pg_config"].keys() == {"first", "second"}
-    recorder.record(second, 0, "barrier")
+    recorder.record(recorder.facts(second, 0, "barrier"))
     assert recorder.trace()["pg_config"].keys() == {"second"}
 
 
@@ -362,12 +380,29 @@ def test_what_is_over_is_let_go_of_behind_one_that_never_ends() -> None:
 def test_recorder_that_is_off_counts_all_the_same(tmp_path: Path) -> None:
     recorder = FlightRecorder(0, entries=0, path=tmp_path / "rank_0")
     group = recorder.open_group("0", [0, 1])
-    done(recorder.record(group, 0, "barrier"))
-    recorder.record_message(group, "send", 1, 8).fail("lost")
+    done(recorder.record(recorder.facts(group, 0, "barrier")))
+    recorder.record(recorder.message_facts(group, "send", 1, 8)).fail("lost")
     assert recorder.group_failed(group, "lost") is None
     assert recorder.entries() == []
     assert list(tmp_path.iterdir()) == []
     assert (group.counts["barrier"].completed, group.counts["send"].failed) == (1, 1)
+
+
+def test_what_never_ends_stays_when_the_recorder_is_full() -> None:
+    recorder = FlightRecorder(0, entries=3)
+    group = recorder.open_group("0", [0, 1])
+    recorder.follow(recorder.facts(group, 0, "all_reduce"), Operation())
+    for sequence in range(1, 9):
+        operation = Operation()
+        recorder.follow(recorder.facts(group, sequence, "barrier"), operation)
+        operation.end()
+    assert [entry.sequence for entry in recorder.entries()] == [0, 6, 7, 8]
+
+
+def started(recorder: FlightRecorder) -> int:
+    """Operations of the one open group."""
+    ((group, under_way),) = recorder.groups
+    return sum(counts.describe()["started"] for counts in group.counts.values()) + len(under_way)
 
 
 def test_many_threads_record_while_one_looks() -> None:
@@ -383,14 +418,19 @@ def test_many_threads_record_while_one_looks() -> None:
     threads = [threading.Thread(target=record) for _ in range(3)]
     for thread in threads:
         thread.start()
+    begun = 0
     while any(thread.is_alive() for thread in threads):
         ids = [entry["record_id"] for entry in recorder.trace()["entries"]]
         assert ids == sorted(set(ids))
+        ((_, under_way),) = recorder.groups
+        assert all(entry.state == "started" for entry in under_way)
+        begun, before = started(recorder), begun
+        assert begun >= before
     for thread in threads:
         thread.join()
     assert len(recorder.entries()) == 64
     assert max(entry.id for entry in recorder.entries()) == 8999
-    assert group.counts["barrier"].completed == 9000
+    assert (started(recorder), group.counts["barrier"].completed) == (9000, 9000)
     assert recorder.under_way == []
 
 
@@ -430,6 +470,6 @@ def test_failure_without_a_place_to_write_is_no_second_failure(tmp_path: Path) -
 
 def test_dump_on_demand_goes_where_it_is_told(tmp_path: Path) -> None:
     recorder = FlightRecorder(3)
-    recorder.record(recorder.open_group("0", [0, 3]), 0, "barrier")
+    recorder.record(recorder.facts(recorder.open_group("0", [0, 3]), 0, "barrier"))
     assert recorder.dump(tmp_path / "trace_3") == tmp_path / "trace_3"
     assert pickle.loads((tmp_path / "trace_3").read_bytes()) == recorder.trace()

@@ -80,7 +80,7 @@ def test_recorder_says_where_it_wrote_instead(tmp_path: Path, monkeypatch: pytes
 def test_timeout_that_is_no_limit_is_written_as_none(tmp_path: Path, timeout_s: float) -> None:
     recorder = FlightRecorder(0, path=tmp_path / "rank_0")
     group = recorder.open_group("0", [0, 1])
-    recorder.record(group, 0, "barrier", timeout_s=timeout_s)
+    recorder.record(recorder.facts(group, 0, "barrier", timeout_s=timeout_s))
     assert recorder.group_failed(group, "lost") == tmp_path / "rank_0"
     (entry,) = pickle.loads((tmp_path / "rank_0").read_bytes())["entries"]
     assert entry["timeout_ms"] == 0

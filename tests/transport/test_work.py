@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlcp import errors
-from dlcp.transport.work import ManyWorks, Work, WorkGroup
+from dlcp.transport.work import ManyWorks, MessageWords, Work, WorkGroup
 
 
 class Operation:
@@ -20,6 +20,10 @@ class Operation:
         self.result: Any = SimpleNamespace(
             error=None, peer=1, bytes=64, sent_bytes=10, received_bytes=20, abandoned=[]
         )
+
+    @property
+    def completion(self) -> tuple[float, int, int] | None:
+        return (0.5, 10, 20) if self.result.error is None else None
 
     def end(self, error: str | None = None) -> None:
         self.result.error = error
@@ -46,7 +50,8 @@ GROUP = WorkGroup(
 
 
 def work_of(operation: Operation | None, name: str = "all_reduce", **more: Any) -> Work:
-    return Work(GROUP, operation, name, f"{name}()", 3, 0.0, "layer 1", **more)  # type: ignore[arg-type]
+    said = MessageWords(name, f"{name}()")
+    return Work(GROUP, operation, said, 3, 0.0, "layer 1", **more)  # type: ignore[arg-type]
 
 
 def test_work_that_began_over_has_moved_nothing() -> None:

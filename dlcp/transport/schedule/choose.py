@@ -74,7 +74,7 @@ def _where_crowded(between: Network, nbytes: int, placed: bool) -> tuple[str, ..
     Of n ranks a tree sends 2 (n - 1), halving_doubling 2 n log n, direct exchange and a ring 2 n (n - 1), and going by
     hosts with s shards more than s (s - 1) on each host. Over a tree a link carries more, which costs nothing where
     there is none. The bounds are measured: 3, 4 and 8 ranks of one host, 4 and 8 hosts, and 2 hosts of 2 and 4, on 2
-    processors, over links from 100 Mbit/s on.
+    processors, over links from 100 Mbit/s on; 3 hosts, and hosts of different sizes, are taken to be like these.
     """
     by_host = ranks_by_host(between.hosts)
     ranks = len(between.hosts)

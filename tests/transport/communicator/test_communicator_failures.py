@@ -388,6 +388,40 @@ def test_abort_wakes_waiters_here_and_there(pair: World) -> None:
             group.barrier()
 
 
+def test_a_sum_that_its_call_waits_for_fails_as_others_do(pair: World) -> None:
+    """Its error has its own number, whichever operation of the group failed first."""
+    groups = pair.open()
+
+    def one(group: Communicator) -> errors.CollectiveError | None:
+        data = memory()
+        group.run_sum(*data, F32, data)
+        if group.rank == 1:
+            group.abort("enough")
+            return None
+        first = group.all_reduce(memory(), F32)
+        with pytest.raises(errors.CollectiveError) as raised:
+            group.run_sum(*data, F32, data)
+        failed = first.exception()
+        assert failed is not None
+        assert failed.sequence == 1
+        return raised.value
+
+    error, _ = pair.each(groups, one)
+    assert isinstance(error, errors.CollectiveAbortedError)
+    assert error.sequence == 2
+    assert "operation 2" in str(error)
+    with pytest.raises(errors.GroupFailedError, match="aborted"):
+        groups[0].run_sum(*(data := memory()), F32, data)
+
+
+def test_a_sum_that_its_call_waits_for_has_the_groups_time(pair: World) -> None:
+    groups = pair.open()
+    pair.each(groups, lambda group: group.run_sum(*(data := memory()), F32, data))
+    groups[0].timeout_s = 0.05
+    with pytest.raises(errors.CollectiveTimeoutError, match=r"was not over after 0\.\d+ s"):
+        groups[0].run_sum(*(data := memory()), F32, data)
+
+
 def test_close_gives_up_what_cannot_end(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp.transport.membership._CLOSE_S", 0.05)
     groups = pair.open()

@@ -259,13 +259,16 @@ def test_memory_is_kept_while_the_operation_is_under_way(world: Of) -> None:
 
 def test_what_is_over_is_forgotten_behind_an_operation_that_takes_long(world: Of) -> None:
     groups = world(2).open()
-    unanswered = groups[0].receive(Span.of(ones()), 1)
-    for _ in range(30):
-        world(2).each(groups, lambda group: group.barrier().wait(PATIENCE_S))
-    assert len(groups[0].job.recorder.followed) <= 10
-    assert groups[0].under_way == 1
-    groups[1].send(Span.of(ones()), 0).wait(PATIENCE_S)
-    unanswered.wait(PATIENCE_S)
+    for waiting in (1, 20):
+        unanswered = [groups[0].receive(Span.of(ones()), 1) for _ in range(waiting)]
+        for _ in range(60):
+            world(2).each(groups, lambda group: group.barrier().wait(PATIENCE_S))
+        # As many that are over as there are that are not, and the last eight.
+        assert len(groups[0].job.recorder.followed) <= 2 * waiting + 10
+        assert groups[0].under_way == waiting
+        for work in unanswered:
+            groups[1].send(Span.of(ones()), 0).wait(PATIENCE_S)
+            work.wait(PATIENCE_S)
 
 
 def test_bytes_that_moved_are_told(world: Of) -> None:
@@ -275,6 +278,22 @@ def test_bytes_that_moved_are_told(world: Of) -> None:
         return work.moved_bytes
 
     assert world(2).each(world(2).open(), one) == [(40_000, 40_000)] * 2
+
+
+def test_native_code_records_what_the_flight_recorder_does(world: Of) -> None:
+    group, other = world(2).open()
+    data = Span.of(ones(100))
+    work = group.reduce(data, DataType.f32, root=1, label="first", timeout_s=7.0)
+    recorder, record = group.job.recorder, group._record
+    assert recorder.followed
+    facts, followed, held = recorder.followed[-1]
+    assert followed is held
+    wanted = recorder.facts(record, 0, "reduce", 400, 0, DataType.f32, 1, 7.0, "first")
+    assert facts[1:-1] == wanted[1:-1]
+    assert wanted[0] == facts[0] + 1
+    assert 0 <= wanted[-1] - facts[-1] < 60e9
+    other.reduce(data, DataType.f32, root=1).wait(PATIENCE_S)
+    work.wait(PATIENCE_S)
 
 
 def test_operations_are_in_the_flight_recorder() -> None:
