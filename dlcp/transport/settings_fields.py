@@ -30,10 +30,11 @@ class SettingsFields:
     port: int = 0
     """UDP port that peers send to; 0: any free one. Accepted: an integer from 0 to 65 535."""
     interface: str | None = None
-    """Send and receive through this interface only. A pattern as in NCCL_SOCKET_IFNAME: beginnings of names
-    (eth,ib), exact names (=eth0,eth1) or any but some (^docker,lo). Below the kernel one device: for xdp the
-    interface's name, for dpdk DPDK's name of it, such as 0000:3b:00.0. Accepted: names of interfaces or their
-    beginnings, such as eth0, eth,ib, =eth0 or ^docker,lo, or auto.
+    """Be reached at this interface's address. A single endpoint also sends through no other; the ranks of a job go
+    by the kernel's routes. A pattern as in NCCL_SOCKET_IFNAME: beginnings of names (eth,ib), exact names
+    (=eth0,eth1) or any but some (^docker,lo). Below the kernel one device: for xdp the interface's name, for dpdk
+    DPDK's name of it, such as 0000:3b:00.0. Accepted: names of interfaces or their beginnings, such as eth0,
+    eth,ib, =eth0 or ^docker,lo, or auto.
     """
     inject_loss_ratio: float = 0.0
     """Share of arriving packets that is dropped on purpose, for demonstrations and tests. Logged and counted.

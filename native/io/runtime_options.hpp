@@ -87,14 +87,15 @@ inline constexpr SettingRow<RuntimeOptions> runtime_settings[] = {
          "auto"}),
     setting_row<&RuntimeOptions::port>({SettingSection::place, "port", accept::integer(0, 65535),
                                         "UDP port that peers send to; 0: any free one."}),
-    setting_row<&RuntimeOptions::interface_name>({SettingSection::place, "interface",
-                                                  accept::special(SettingKind::interfaces),
-                                                  "Send and receive through this interface only. A pattern as in "
-                                                  "NCCL_SOCKET_IFNAME: beginnings of names (eth,ib), "
-                                                  "exact names (=eth0,eth1) or any but some (^docker,lo). Below "
-                                                  "the kernel one device: for xdp the interface's "
-                                                  "name, for dpdk DPDK's name of it, such as 0000:3b:00.0.",
-                                                  "auto"}),
+    setting_row<&RuntimeOptions::interface_name>(
+        {SettingSection::place, "interface", accept::special(SettingKind::interfaces),
+         "Be reached at this interface's address. A single endpoint also sends "
+         "through no other; the ranks of a job go by the kernel's routes. A "
+         "pattern as in NCCL_SOCKET_IFNAME: beginnings of names (eth,ib), "
+         "exact names (=eth0,eth1) or any but some (^docker,lo). Below "
+         "the kernel one device: for xdp the interface's "
+         "name, for dpdk DPDK's name of it, such as 0000:3b:00.0.",
+         "auto"}),
     setting_row<&RuntimeOptions::inject_loss_ratio>({SettingSection::place, "inject_loss_ratio",
                                                      accept::number(0, 1),
                                                      "Share of arriving packets that is dropped on purpose, for "
