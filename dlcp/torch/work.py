@@ -215,15 +215,11 @@ class WorkOver(CollectiveWork):
     _lock, _back, _operations = threading.RLock(), CopyBack(), ()
     _settled, _error, _future = True, None, None
 
-    algorithm = ""
+    algorithm = _name = ""
 
     def __init__(self, operation: str, algorithm: str, result: list[torch.Tensor]) -> None:
         dist.Work.__init__(self)
-        self._operation, self.algorithm, self._result = operation, algorithm, result
-
-    @property
-    def _name(self) -> str:
-        return self._operation
+        self._name, self.algorithm, self._result = operation, algorithm, result
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """True."""

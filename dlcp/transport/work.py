@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from dlcp.transport.schedule.layout import BOUNDED
 
 if TYPE_CHECKING:
     from dlcp._native import Collective, CollectiveResult
+    from dlcp.transport.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,9 @@ class WorkGroup:
     """Has a callback called with a work once that is over."""
 
 
-class Words(Protocol):
-    """What a work says of itself: a Plan, or, of a message, MessageWords."""
-
-    @property
-    def operation(self) -> str:
-        """Its name: all_reduce, send, …."""
-
-    @property
-    def words(self) -> str:
-        """The call with its arguments, for errors and logs."""
-
-    @property
-    def algorithm(self) -> str:
-        """The schedule that a collective goes by, or who adds: hub, switch. Empty: nothing was to be sent."""
-
-
 @dataclass(frozen=True, slots=True)
 class MessageWords:
-    """Words of what has no plan."""
+    """What a work says of itself where there is no Plan."""
 
     operation: str
     words: str
@@ -86,7 +71,7 @@ class Work:
         self,
         group: WorkGroup,
         collective: Collective | None,
-        said: Words,
+        said: Plan | MessageWords,
         sequence: int,
         started_s: float,
         label: str | None,
