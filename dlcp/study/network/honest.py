@@ -438,30 +438,35 @@ def _cost_of_gray(found: Mapping[Case, Found], gray: Condition) -> str:
 
 
 def draw(found: Mapping[Case, Found], path: Path) -> None:
-    """Bars: the step of each transport beside UET's, by condition. Longer ones are cut and say how long they are."""
+    """A table: the step of each transport beside UET's, by condition."""
+    from matplotlib.colors import LinearSegmentedColormap
+
     from dlcp_sim.report import pictures
 
-    shown = compared(found)
-    configurations, limit = (*CONFIGURATIONS, DCQCN, SPRAYED), 2.0
-    with pictures.new_figure(1, height=2.1 + 0.9 * len(shown), heading=HEADING) as (figure, axes):
-        axis, height = axes[0], 0.8 / len(configurations)
-        for place, configuration in enumerate(configurations):
-            ratio = [
-                found[Case(fabric_of(c, configuration), configuration)].mean_s / found[Case(c, UET)].mean_s
-                for c in shown
-            ]
-            at = np.arange(len(shown)) + (place - (len(configurations) - 1) / 2) * height
-            colour = pictures.COLOURS[place % len(pictures.COLOURS)]
-            axis.barh(at, np.minimum(ratio, limit), height, label=configuration, color=colour)
-            for y, value in zip(at, ratio, strict=True):
-                if value > limit:
-                    axis.text(limit - 0.02, y, f"{value:.0f}", ha="right", va="center", fontsize=7)
-        axis.axvline(1, color=pictures.INK, linewidth=0.8)
-        axis.set_xlim(0, limit)
-        axis.set_ylim(len(shown) - 0.5, -0.5)
-        axis.set_yticks(range(len(shown)), [str(c) for c in shown])
-        axis.set_xlabel("time of a step, UET = 1")
-        figure.legend(loc="outside lower center", ncols=3)
+    rows, columns = compared(found), [one for one in (*CONFIGURATIONS, DCQCN, SPRAYED) if one != UET]
+    ratios = np.array(
+        [
+            [found[Case(fabric_of(c, one), one)].mean_s / found[Case(c, UET)].mean_s for one in columns]
+            for c in rows
+        ]
+    )
+    colours = LinearSegmentedColormap.from_list(
+        "", [pictures.COLOURS[0], pictures.PAPER, pictures.COLOURS[1]]
+    )
+    # Colours end where the time is a half more or less; what is longer says so itself.
+    strongest = np.log(1.5)
+    with pictures.new_figure(1, height=1.6 + 0.28 * len(rows), heading=HEADING) as (figure, axes):
+        axis = axes[0]
+        axis.imshow(np.log(ratios), colours, aspect="auto", vmin=-strongest, vmax=strongest)
+        for (row, column), ratio in np.ndenumerate(ratios):
+            text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+            axis.text(column, row, text, ha="center", va="center", color=pictures.INK, fontsize=8.5)
+        axis.set_xticks(range(len(columns)), [one.replace(" ", "\n").replace(",", "") for one in columns])
+        axis.set_yticks(range(len(rows)), [str(c) for c in rows])
+        axis.tick_params(length=0, labelsize="small", labelcolor=pictures.INK)
+        axis.xaxis.tick_top()
+        axis.grid(visible=False)
+        axis.set_xlabel("time of a step, UET = 1; blue: less, orange: more")
     pictures.save(figure, path)
 
 

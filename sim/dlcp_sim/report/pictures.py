@@ -46,6 +46,7 @@ STYLE: Any = plot_style.STYLE | {
     "axes.spines.left": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
     "grid.color": FAINT,
     "grid.linewidth": 0.8,
     "xtick.minor.size": 0,
