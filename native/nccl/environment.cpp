@@ -63,6 +63,15 @@ std::optional<SettingValue> codes_of(std::string_view text) {
     return codes;
 }
 
+// A ratio may be said in percent, as Python's reader of the environment takes it.
+std::optional<SettingValue> fraction_within(std::string_view text, const Accepted& accepted) {
+    if (!text.ends_with('%')) return number_within<double>(text, accepted);
+    const auto percent = number_of<double>(text.substr(0, text.size() - 1));
+    if (!percent) return std::nullopt;
+    const double value = *percent / 100;
+    return value >= accepted.low && value <= accepted.high ? std::optional<SettingValue>{value} : std::nullopt;
+}
+
 // nullopt: it will not do.
 std::optional<SettingValue> value_of(const Setting& setting, const std::string& text) {
     const std::string word = mapped(text, std::tolower);
@@ -70,7 +79,10 @@ std::optional<SettingValue> value_of(const Setting& setting, const std::string& 
     switch (setting.accepted.kind) {
         case SettingKind::boolean: return boolean_of(word);
         case SettingKind::integer: return number_within<std::int64_t>(text, setting.accepted);
-        case SettingKind::number: return number_within<double>(text, setting.accepted);
+        case SettingKind::number:
+            return std::string_view(setting.name).ends_with("_ratio")
+                       ? fraction_within(text, setting.accepted)
+                       : number_within<double>(text, setting.accepted);
         case SettingKind::class_codes: return codes_of(text);
         case SettingKind::choice: return choice_of(word, setting.accepted.words);
         default: return text;

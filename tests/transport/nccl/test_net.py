@@ -168,6 +168,7 @@ def test_a_peer_that_is_killed_ends_what_is_under_way(net: nccl.Net) -> None:
             "DLCP_SEGMENTATION_OFFLOAD=perhaps",
             r"DLCP_SEGMENTATION_OFFLOAD is perhaps; accepted: true or false",
         ),
+        ("DLCP_INJECT_LOSS_RATIO=101%", r"DLCP_INJECT_LOSS_RATIO is 101%; accepted: 0 to "),
         ("DLCP_CONGESTION=hope", r"DLCP_CONGESTION is hope; accepted: "),
         ("DLCP_DSCP=1,2,3", r"DLCP_DSCP is 1,2,3; accepted: 8 integers from 0 to 63"),
     ],
@@ -191,7 +192,8 @@ def test_settings_come_from_the_environment() -> None:
     script = """
     import os
     os.environ |= {"NCCL_SOCKET_IFNAME": "=lo", "DLCP_CONGESTION": "WINDOW", "DLCP_RUN_PACKETS": "auto",
-                   "DLCP_MAX_DATAGRAM_BYTES": "1200", "DLCP_SEGMENTATION_OFFLOAD": "Off", "DLCP_KEY_FILE": "/none"}
+                   "DLCP_MAX_DATAGRAM_BYTES": "1200", "DLCP_SEGMENTATION_OFFLOAD": "Off",
+                   "DLCP_INJECT_LOSS_RATIO": "5%", "DLCP_KEY_FILE": "/none"}
     import numpy as np
     from tests.transport.nccl import caller as nccl
     net = nccl.Net()
