@@ -41,6 +41,7 @@ MODULES = {
     "hub": "collectives.hub",
     "exchanges": "exchanges",
     "low_bits": "collectives.low_bits",
+    "networks": "collectives.networks",
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
