@@ -25,7 +25,7 @@ from dlcp.errors import ArgumentError
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.torch.tensors import CODED_DTYPES, CopyBack, readable, reduction, span, writable
+from dlcp.torch.tensors import CODED_DTYPES, CopyBack, readable, reduction, span, type_text, writable
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.coded import (
     GROUP_VALUES,
@@ -70,7 +70,12 @@ def all_reduce(
     with members.starting("coded_all_reduce", _options(async_op), (coded, summed)) as (communicator, how):
         rules = CodedRules(precision)
         work = communicator.coded_all_reduce(
-            _parts(summed, parts, codec), _parts(coded, parts, codec), rules, kind, **how
+            _parts(summed, parts, codec),
+            _parts(coded, parts, codec),
+            rules,
+            kind,
+            agree=_agree(tensor),
+            **how,
         )
 
     def finish() -> None:
@@ -119,7 +124,9 @@ def reduce_scatter(
     keep = coded, summed, values
     with members.starting("coded_reduce_scatter", _options(async_op), keep) as (communicator, how):
         rules = CodedRules(precision, values=span(values), summed=span(summed))
-        work = communicator.coded_reduce_scatter(_parts(coded, parts, codec), rules, kind, **how)
+        work = communicator.coded_reduce_scatter(
+            _parts(coded, parts, codec), rules, kind, agree=_agree(input), **how
+        )
 
     def finish() -> None:
         if work.algorithm == "hub":
@@ -156,7 +163,7 @@ def all_gather(
     coded, gathered = _spares.take(nbytes), _spares.take(size * nbytes)
     _encode(codec, readable(input, "input"), np.array([[0, count, 0]], np.int64), coded)
     parts = [(rank * groups, (rank + 1) * groups) for rank in range(size)]
-    agree = f"in {precision}"
+    agree = f"{_agree(input)} in {precision}"
     with members.starting("all_gather", _options(async_op), (coded, gathered)) as (communicator, how):
         work = communicator.all_gather(_parts(gathered, parts, codec), span(coded), agree=agree, **how)
 
@@ -264,6 +271,11 @@ def _group(group: dist.ProcessGroup | None) -> Any:
     if (inner := ProcessGroup.within(group)) is None:
         raise TypeError(f"the group's backend is {group.name()}; accepted with a precision: {BACKEND_NAME}")
     return inner
+
+
+def _agree(tensor: Tensor) -> str:
+    """What ranks compare besides the coded memory, whose last group may be full or not."""
+    return f"{tensor.numel()} of {type_text(tensor.dtype)}"
 
 
 def _check(tensor: Tensor, operation: str, what: str) -> None:

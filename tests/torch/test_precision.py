@@ -137,3 +137,33 @@ def scaled_first() -> None:
 
 def test_a_factor_of_contributions_is_refused() -> None:
     ranks.run(scaled_first, 1)
+
+
+COLLECTIVES = {
+    "all_reduce": lambda values: dlcp.torch.all_reduce(values, precision="int8"),
+    "reduce_scatter": lambda values: dlcp.torch.reduce_scatter(
+        values.new_zeros(len(values) // 2), values, precision="int8"
+    ),
+    "all_gather": lambda values: dlcp.torch.all_gather(
+        values.new_zeros(2 * len(values)), values, precision="int8"
+    ),
+}
+
+
+def of_different_calls(name: str, calls: list[tuple[int, torch.dtype]]) -> str:
+    count, dtype = calls[dist.get_rank()]
+    values = torch.ones(count, dtype=dtype)
+    with pytest.raises(dlcp.errors.MismatchError) as caught:
+        COLLECTIVES[name](values)
+    assert torch.equal(values, torch.ones(count, dtype=dtype))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_ranks_whose_codes_are_as_long_still_compare_sizes_and_types(name: str) -> None:
+    """70 and 128 values are two groups alike; so are 128 of any type."""
+    for other in ((70, torch.float32), (128, torch.float16)):
+        calls = [(128, torch.float32), other]
+        for message in ranks.run(of_different_calls, 2, name=name, calls=calls):
+            assert "128 of float32" in message
+            assert f"{other[0]} of {str(other[1]).removeprefix('torch.')}" in message

@@ -42,6 +42,7 @@ from dlcp.torch.gradient.rules.names import ParameterNames
 from dlcp.torch.gradient.step import Step
 from dlcp.torch.gradient.unused import warn_if_unused
 from dlcp.torch.gradient.watched import WatchedGradients
+from dlcp.torch.tensors import type_text
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.buffer.pending_buffer import PreparedBuffer
@@ -339,7 +340,7 @@ class GradientState:
         """`with` around the start of a buffer's collective: gives the communicator and how to start it.
 
         `keep`: the collective's memory. `place`: of the collective among the buffer's. `agree`: what must be equal on
-        all ranks besides the options.
+        all ranks besides the options, and the buffer's length and type, which coded memory does not show.
         """
         call = buffer.call
         traffic_class = call.traffic_class
@@ -351,7 +352,8 @@ class GradientState:
         if traffic_class is not None:
             start.call["traffic_class"] = traffic_class
         keywords: Any = start.call
-        keywords["agree"] = f"{self._agree}, {agree}" if agree else self._agree
+        of = f"{buffer.values.numel()} of {type_text(buffer.values.dtype)}"
+        keywords["agree"] = ", ".join(filter(None, (self._agree, of, agree)))
         return start
 
     def note_result(self, prepared: PreparedBuffer, group: Peers) -> float | None:

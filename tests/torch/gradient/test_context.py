@@ -212,3 +212,18 @@ def refused() -> None:
 
 def test_what_cannot_be_meant_is_refused() -> None:
     ranks.run(refused, 2, environment=WHOLE)
+
+
+def of_different_sizes(recipe: str) -> None:
+    import dlcp.torch
+
+    state = dlcp.torch.GradientState(recipe=recipe, small_numel=1)
+    values = torch.ones(5000 - 7 * dist.get_rank())
+    with pytest.raises(dlcp.errors.MismatchError), dlcp.torch.gradients(state):
+        dist.all_reduce(values)
+
+
+@pytest.mark.parametrize("recipe", ["low_bit", "gradientflow", "mstopk"])
+def test_ranks_whose_buffers_differ_in_length_all_fail_by_name(recipe: str) -> None:
+    """By less than a group of codes, which coded memory does not show."""
+    ranks.run(of_different_sizes, 2, recipe=recipe)
