@@ -80,10 +80,10 @@ class FailureContext:
 
 
 def is_of_the_group(result: CollectiveResult, *, single: bool) -> bool:
-    """Whether the whole group has failed, not one message alone (native/collective/failure.cpp, fail_single)."""
+    """Whether the whole group has failed, not one message alone (native/collective/failure.cpp, fail_by_peer)."""
     if not single or result.error in ("group_failed", "aborted"):
         return True
-    return (result.error, result.engine_error) == ("peer_failed", "peer_timeout")
+    return result.error == "peer_failed" and result.engine_error in ("peer_timeout", "peer_gone")
 
 
 def explain(

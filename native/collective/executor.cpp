@@ -176,11 +176,7 @@ bool CollectiveExecutor::start_messages(Time now, Group& group, std::uint32_t sl
                                            ? start_send(now, group, {slot, i}, command.traffic_class, command.loss)
                                            : start_receive(now, group, {slot, i});
             if (error == CommandError::none) continue;
-            CollectiveResult why;
-            why.error = CollectiveError::peer_failed;
-            why.engine_error = error;
-            why.culprit = plans[i].peer;
-            fail_group(now, group, why, slot);
+            fail_by_peer(now, group, slot, error, plans[i].peer);
             return false;
         }
     }
@@ -233,11 +229,7 @@ CollectiveId CollectiveExecutor::start(Time now, const MessageCommand& command) 
     const CommandError error = command.sending ? start_send(now, group, {slot, 0}, command.traffic_class)
                                                : start_receive(now, group, {slot, 0});
     if (error != CommandError::none) {
-        CollectiveResult why;
-        why.error = CollectiveError::peer_failed;
-        why.engine_error = error;
-        why.culprit = command.peer;
-        fail_single(now, slot, why);
+        fail_by_peer(now, group, slot, error, command.peer);
         return id;
     }
     if (operation.deadline != time_never) deadlines_.set(slot, operation.deadline);
@@ -253,7 +245,7 @@ bool CollectiveExecutor::handle_event(Time now, const Event& event) {
         case EventKind::send_failed:
         case EventKind::receive_finished:
         case EventKind::receive_failed: break;
-        case EventKind::peer_down:
+        case EventKind::peer_down: peer_left(now, event.peer, event.error); return false;
         case EventKind::path_down:
         case EventKind::path_up:
         case EventKind::bound_reached: return false;

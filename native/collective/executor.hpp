@@ -132,6 +132,7 @@ private:
     PeerId peer_of(Group& group, std::uint32_t member);
     std::uint32_t member_of(const Group& group, PeerId peer) const;
     void sweep_closing(std::uint32_t wanted);
+    void peer_left(Time now, PeerId peer, CommandError error);
     void peer_established(Time now, PeerId peer);
     void open_sends(Time now, GroupOperation& operation, PeerId peer);
 
@@ -190,6 +191,7 @@ private:
     // failure.cpp
     void fail(Time now, Group& group, std::uint32_t slot, const CollectiveResult& why);
     void fail_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t slot);
+    void fail_by_peer(Time now, Group& group, std::uint32_t slot, CommandError error, std::uint32_t member);
     void fail_single(Time now, std::uint32_t slot, const CollectiveResult& why);
     void fail_at_once(Time now, const Group& group, std::uint32_t slot);
     void fail_doomed(Time now, std::uint32_t slot);

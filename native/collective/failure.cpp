@@ -63,6 +63,23 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
     endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return unwanted(Tag::read(tag)); });
 }
 
+// What it exchanges with `member` cannot be. A rank that is lost takes its group along; what has failed otherwise with a
+// single message is that message.
+void CollectiveExecutor::fail_by_peer(Time now, Group& group, std::uint32_t slot, CommandError error,
+                                      std::uint32_t member) {
+    const GroupOperation& operation = operations_[slot];
+    CollectiveResult why;
+    why.error = error == CommandError::closed ? CollectiveError::aborted : CollectiveError::peer_failed;
+    why.engine_error = error;
+    why.culprit = member;
+    why.sequence = operation.sequence;
+    const bool lost = error == CommandError::peer_timeout || error == CommandError::peer_gone;
+    if (operation.single && !lost)
+        fail_single(now, slot, why);
+    else
+        fail_group(now, group, why, slot);
+}
+
 // A rank that waits for one message from a slow rank has not lost the group.
 void CollectiveExecutor::fail_single(Time now, std::uint32_t slot, const CollectiveResult& why) {
     GroupOperation& operation = operations_[slot];

@@ -19,6 +19,7 @@ struct Group {
     std::uint32_t own = 0;                  // this rank's place in `members`
     std::vector<std::uint32_t> members;     // ranks of the endpoints, by rank in the group
     std::vector<PeerId> peers;              // of the members; any_peer: not looked up yet, or not connected
+    std::vector<CommandError> left;         // of the members: how the process ended its session; none: it has not
     std::vector<std::uint32_t> operations;  // slots of those that are not over
     StateMachine<GroupStates> state;
     CollectiveResult failure;  // not open: the first failure; of aborts, the one that ends most
@@ -46,6 +47,17 @@ struct Group {
     };
     std::vector<Early> early;
 
+    // How `member` has left; no_member: how any has once all others have; none: a message may still come.
+    CommandError left_by(std::uint32_t member) const {
+        if (member != no_member) return left[member];
+        CommandError any = CommandError::none;
+        for (std::uint32_t other = 0; other < left.size(); ++other) {
+            if (other == own) continue;
+            if (left[other] == CommandError::none) return CommandError::none;
+            any = left[other];
+        }
+        return any;
+    }
     bool is_open() const { return state == GroupStates::State::open; }
     bool fails(std::uint32_t sequence) const {
         return !is_open() && (failed_from == 0 || !Tag::is_before(sequence, failed_from));

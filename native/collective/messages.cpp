@@ -34,6 +34,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
         command.gated = plan.operands[0].producer != Schedule::none;
         if (plan.lossy && loss != nullptr) allow_loss(command, *loss, member);
     }
+    if (group.left[member] != CommandError::none) return group.left[member];
     command.peer = state.peer;
     command.payload = state.memory.data;
     command.message_bytes = static_cast<std::uint32_t>(state.memory.bytes);
@@ -74,25 +75,30 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
 CommandError CollectiveExecutor::start_receive(Time now, Group& group, StepId id) {
     GroupOperation& operation = operations_[id.slot];
     StepState& state = operation.steps[id.step];
+    std::uint32_t member = 0;
     ReceiveCommand command;
     command.exact = true;
     command.capacity_bytes = static_cast<std::uint32_t>(state.memory.bytes);
     if (operation.single) {
+        member = member_of(group, state.peer);  // no_member: any
         command.tag = operation.single_tag;
         command.buffer = state.memory.data;
     } else {
         const Schedule::Step& plan = operation.schedule->steps()[id.step];
-        state.peer = peer_of(group, plan.peer);
+        member = plan.peer;
+        state.peer = peer_of(group, member);
         command.tag = Tag::of_collective(group.number, operation.sequence, plan.message, operation.signature);
         command.part = true;
         command.sink = {&CollectiveExecutor::on_block, this, id.token()};
     }
     command.peer = state.peer;
+    const CommandError left = group.left_by(member);
     ++operation.messages_left;
-    const auto received = endpoint_.receive(now, command);
+    const auto received =
+        left == CommandError::none ? endpoint_.receive(now, command) : endpoint_.claim(now, command);
     if (!received) {
         --operation.messages_left;
-        return received.error;
+        return left == CommandError::none ? received.error : left;
     }
     state.message = received.value;
     owners_.emplace(key_of(received.value), id);
@@ -170,22 +176,17 @@ void CollectiveExecutor::message_failed(Time now, StepId id, const Event& event,
         peer_stopped(now, id.slot, member, event.error);
         return;
     }
+    if (event.error != CommandError::wrong_size && event.error != CommandError::refused)
+        return fail_by_peer(now, group, id.slot, event.error, member);
     CollectiveResult why;
-    why.error = event.error == CommandError::closed ? CollectiveError::aborted : CollectiveError::peer_failed;
+    why.error = CollectiveError::mismatch;
     why.engine_error = event.error;
     why.culprit = member;
     why.sequence = operation.sequence;
-    if (event.error == CommandError::wrong_size || event.error == CommandError::refused) {
-        why.error = CollectiveError::mismatch;
-        why.expected_bytes = operation.steps[id.step].memory.bytes;
-        why.foreign_bytes = event.kind == EventKind::send_failed ? 0 : bytes;
-        why.foreign_signature = static_cast<std::uint16_t>(operation.signature);
-    }
-    const bool peer_lost = event.error == CommandError::peer_timeout || event.error == CommandError::peer_gone;
-    if (operation.single && !peer_lost)
-        fail_single(now, id.slot, why);
-    else
-        fail_group(now, group, why, id.slot);
+    why.expected_bytes = operation.steps[id.step].memory.bytes;
+    why.foreign_bytes = event.kind == EventKind::send_failed ? 0 : bytes;
+    why.foreign_signature = static_cast<std::uint16_t>(operation.signature);
+    fail(now, group, id.slot, why);
 }
 
 // The group has failed at `member`, for a reason that it or another rank is about to announce; or `member` has given up

@@ -72,6 +72,14 @@ CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& comma
     return incoming_.post(now, peer, command);
 }
 
+CommandResult<MessageId> Endpoint::claim(Time now, const ReceiveCommand& command) {
+    if (shared_.closed) return {{}, CommandError::closed};
+    Peer* peer = shared_.peer_at(command.peer);
+    if (!peer && !(command.peer == any_peer)) return {{}, CommandError::unknown_peer};
+    const std::optional<MessageId> here = incoming_.claim(now, peer, command);
+    return here ? CommandResult<MessageId>{*here} : CommandResult<MessageId>{{}, CommandError::unknown_message};
+}
+
 CommandError Endpoint::release_blocks(Time now, MessageId id, std::uint32_t first, std::uint32_t count) {
     return outgoing_.release_blocks(now, id, first, count);
 }

@@ -96,6 +96,8 @@ public:
 
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
+    // As receive, but only of a message that has begun to arrive; unknown_message: none has.
+    CommandResult<MessageId> claim(Time now, const ReceiveCommand& command);
     // Lets `count` blocks of a gated message leave, from block `first` on. The peer must be established, so that block
     // sizes are final. Naming a block again changes nothing. For a message that is over the call does nothing, and is
     // no error.

@@ -289,6 +289,26 @@ def test_dead_peer_is_named(how: str) -> None:
     only_the_dead(dead_peer, how=how)
 
 
+def died_between_calls() -> None:
+    dist.barrier()
+    if dist.get_rank() == 1:
+        dist.recv(torch.empty(1), 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.send(torch.ones(1), 1)
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    runtime = group.communicator.job.endpoint.runtime
+    while runtime.established(1):
+        time.sleep(0.001)
+    # Its channel has said so, while nothing was under way.
+    error = raised(errors.PeerFailedError, lambda: dist.all_reduce(torch.ones(4)))
+    assert "ended without leaving the group" in str(error)
+    raised(errors.GroupFailedError, lambda: dist.recv(torch.ones(1), 1))
+
+
+def test_a_rank_that_died_between_calls_is_named() -> None:
+    only_the_dead(died_between_calls)
+
+
 def only_the_dead(function: Callable[..., Any], **arguments: Any) -> None:
     """Runs it on two ranks of which number 1 dies on purpose; number 0 has nothing to complain of."""
     with pytest.raises(ranks.RanksError) as caught:

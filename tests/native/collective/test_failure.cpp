@@ -165,6 +165,57 @@ TEST_CASE("failure: a failed group's copies do not wait for a rank that has no r
     ranks.finish();
 }
 
+TEST_CASE(
+    "failure: a rank that left while nothing was under way is missed at once, and what it sent is received") {
+    Ranks ranks(3);
+    ranks.world.errors_allowed = true;
+    const auto message = [&](std::uint32_t from, std::uint32_t to, std::uint32_t tag, bool from_anyone = false) {
+        MessagePlan plan;
+        plan.from = from;
+        plan.to = to;
+        plan.tag = tag;
+        plan.bytes = 100;
+        plan.from_anyone = from_anyone;
+        return ranks.world.add(plan);
+    };
+    const std::size_t before = message(1, 0, 1), never = message(1, 0, 2), back = message(0, 1, 3);
+    const std::size_t anyone = message(2, 0, 4, true), nobody = message(1, 0, 5, true);
+    ranks.start(ranks.plan("all_reduce direct 3", 10));
+    ranks.run();
+    ranks.world.start_message(before, true);
+    ranks.wait(milliseconds(10));
+    ranks.world.close(1);
+    ranks.wait(seconds(3));
+    const Time then = ranks.world.now();
+    ranks.world.start_message(before, false);
+    ranks.world.start_message(never, false);
+    ranks.world.start_message(back, true);
+    ranks.world.start_message(anyone, false);
+    ranks.world.start_message(nobody, false);
+    ranks.world.start_message(anyone, true);
+    ranks.wait(milliseconds(10));
+    CHECK(ranks.result(before, 0, Operation::Kind::receive).error == CollectiveError::none);
+    CHECK(ranks.result(anyone, 0, Operation::Kind::receive).error == CollectiveError::none);
+    for (const auto& [index, kind] :
+         {std::pair{never, Operation::Kind::receive}, std::pair{back, Operation::Kind::send}}) {
+        const CollectiveResult& result = ranks.result(index, 0, kind);
+        CHECK(result.error == CollectiveError::peer_failed);
+        CHECK(result.engine_error == CommandError::peer_closed);
+        CHECK(result.culprit == 1);
+    }
+    // The last of the others leaves: nobody can send to a receive from anyone.
+    ranks.world.close(2);
+    ranks.wait(milliseconds(10));
+    CHECK(ranks.result(nobody, 0, Operation::Kind::receive).culprit == 2);
+    const std::size_t plan = ranks.plan("all_reduce direct 3", 10);
+    ranks.world.start_collective(plan, 0);
+    ranks.run();
+    CHECK(ranks.result(plan, 0).error == CollectiveError::peer_failed);
+    CHECK(ranks.result(plan, 0).engine_error == CommandError::peer_closed);
+    CHECK(ranks.world.now() - then < milliseconds(100));
+    ranks.finish();
+}
+
 TEST_CASE("failure: a rank that passes blocks on does not write to a copy whose peer has left") {
     // 0 -> 1 -> 2: rank 2 leaves before rank 1 has anything for it. Rank 1's part is to have the data, and it has.
     Ranks ranks(4);
