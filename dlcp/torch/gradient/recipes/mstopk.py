@@ -35,6 +35,7 @@ class WholeChooser:
     """Chooses from all of a frame's elements at once."""
 
     fixed_length = True
+    shares = False
 
     def __init__(self, options: GradientOptions) -> None:
         name = checks.choice("selector", options.selector or "mstopk", SELECTORS)

@@ -48,7 +48,7 @@ class LayerChooser:
     def __init__(self, account: Account) -> None:
         options = account.options
         codec = checks.choice("codec", options.codec or "same_sign", SPARSE_CODECS)
-        self._shared = codec == "same_sign"
+        self.shares = codec == "same_sign"
         self._account = account
         self._name = options.selector
         # Those of which a selection depends on earlier ones are made for one section each.
@@ -56,12 +56,13 @@ class LayerChooser:
         self._before: dict[_Key, tuple[float, int]] = {}
 
     def sections(self, stream: Layout, begin: int, end: int) -> Sequence[Section]:
+        # As this rank's forward used it; ranks whose forwards differ may see another.
         single = self._account.rules.output_layer()
         return [
             Section(
                 piece.begin,
                 piece.end,
-                self._shared and piece.segment.name not in single,
+                self.shares and piece.segment.name not in single,
                 (piece.segment.name, piece.offset, piece.end - piece.begin),
             )
             for piece in stream.pieces(begin, end)

@@ -5,8 +5,9 @@ A stream is cut into *sections*, in each of which a choice is made. A frame is i
     indices [count], values [count] as float32            of a section of single values
     mean [1] as float32, indices [count]                  of a section whose elements share one value
 
-Indices count from the section's begin. How many elements each section has is not in the frame: either it is fixed, or
-the ranks have told each other before.
+Indices count from the section's begin. The *count* of each section is not in the frame: either it is fixed, or the
+ranks have told each other before. It is how many elements there are, and which of both forms they have: n of single
+values, -1 - n of n that share one. So ranks need not have the same form for a section.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Section(NamedTuple):
     begin: int
     end: int
     shared: bool
-    """Its chosen elements travel as one mean."""
+    """Elements that this rank chooses of it travel as one mean; others may hold another view."""
     place: tuple[str, int, int]
     """What it is known by in every step."""
 
@@ -43,11 +44,16 @@ class Choice(NamedTuple):
     """float32: as many; of a section that shares one value, that value, of shape [1]."""
 
 
-def frame_numel(sections: Sequence[Section], counts: Sequence[int]) -> int:
-    """The int32s of a frame with so many elements of each section."""
-    return sum(
-        1 + count if section.shared else 2 * count for section, count in zip(sections, counts, strict=True)
-    )
+def counts_of(sections: Sequence[Section], choices: Sequence[Choice]) -> Tensor:
+    """The count of each section: int32."""
+    numels = [len(choice.indices) for choice in choices]
+    said = [-1 - n if section.shared else n for section, n in zip(sections, numels, strict=True)]
+    return torch.tensor(said, dtype=torch.int32)
+
+
+def frame_numel(counts: Sequence[int]) -> int:
+    """The int32s of a frame with these counts."""
+    return sum(2 * count if count >= 0 else -count for count in counts)
 
 
 def encode(sections: Sequence[Section], choices: Sequence[Choice]) -> Tensor:
@@ -64,11 +70,12 @@ def add_frame(total: Tensor, frame: Tensor, sections: Sequence[Section], counts:
     at, origin = 0, sections[0].begin if sections else 0
     for section, count in zip(sections, counts, strict=True):
         into = total[section.begin - origin : section.end - origin]
-        if section.shared:
-            mean, indices = frame[at : at + 1].view(torch.float32), frame[at + 1 : at + 1 + count]
-            into.index_add_(0, indices, mean.expand(count))
-            at += 1 + count
+        if count < 0:
+            end = at - count
+            mean, indices = frame[at : at + 1].view(torch.float32), frame[at + 1 : end]
+            into.index_add_(0, indices, mean.expand(len(indices)))
         else:
-            values = frame[at + count : at + 2 * count].view(torch.float32)
+            end = at + 2 * count
+            values = frame[at + count : end].view(torch.float32)
             into.index_add_(0, frame[at : at + count], values)
-            at += 2 * count
+        at = end

@@ -36,7 +36,7 @@ from dlcp.torch.gradient.layout import Layout, Range
 from dlcp.torch.gradient.residual import saved
 from dlcp.torch.gradient.residual.saved import Rename
 from dlcp.torch.gradient.sparse.density import Density, count_of
-from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, encode, frame_numel
+from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, counts_of, encode, frame_numel
 from dlcp.torch.gradient.sparse.memory import SparseMemory, SparseValues, names_of
 from dlcp.torch.gradient.sparse.network_costs import NetworkCosts
 from dlcp.torch.gradient.sparse.stream import put_stream, stream_plan
@@ -54,10 +54,12 @@ class Chooser(Protocol):
     """How a recipe chooses elements of a stream."""
 
     fixed_length: bool
-    """Whether it chooses exactly as many as it is asked for."""
+    """Whether it chooses exactly as many as it is asked for, and shares no values."""
+    shares: bool
+    """Whether the chosen elements of most sections share one value; the same on all ranks."""
 
     def sections(self, stream: Layout, begin: int, end: int) -> Sequence[Section]:
-        """The sections of a part of a stream: the same on all ranks."""
+        """The sections of a part of a stream: the same on all ranks, but for `shared`."""
 
     def choose(self, values: Tensor, section: Section, count: int, step: int) -> Choice:
         """What travels of a section. `values`: float32, the section's; `count`: how many elements should."""
@@ -198,7 +200,7 @@ class SparsePipeline:
                 choice = self._choose_of(part, section, count_of(density, section.numel), prepared.step)
                 values.take(section.begin, choice.indices, choice.values)
                 choices.append(choice)
-            counts.append(torch.tensor([len(choice.indices) for choice in choices], dtype=torch.int32))
+            counts.append(counts_of(sections, choices))
             frame = encode(sections, choices)
             frames.append(frame if prepared.crossing is None else prepared.crossing.down(frame))
         values.write_off()
@@ -221,7 +223,7 @@ class SparsePipeline:
         if self._costs is None:
             return False
         frame_bytes = sum(
-            4 * (1 if section.shared else 2) * count_of(density, section.numel)
+            4 * (1 if self._chooser.shares else 2) * count_of(density, section.numel)
             for sections in plan.sections
             for section in sections
         )
@@ -266,7 +268,7 @@ class SparsePipeline:
             return communicator.all_gather(outputs, inputs[0], **how)
 
     def _start_counts_and_frames(self, buffer: GradientBuffer, prepared: SparseBuffer) -> Sequence[Work]:
-        """Frames of any lengths: first the ranks tell each other how many elements there are of each section."""
+        """Frames of any lengths: first the ranks tell each other the counts."""
         sections = prepared.plan.sections[buffer.rank if buffer.scattered else 0]
         prepared.counts_in.extend(
             torch.empty(len(sections), dtype=torch.int32) for _ in range(buffer.group.size())
@@ -285,7 +287,7 @@ class SparsePipeline:
 
             def send_frames() -> Work:
                 for counts in prepared.counts_in:
-                    numel = frame_numel(sections, counts.tolist())
+                    numel = frame_numel(counts.tolist())
                     prepared.frames_in.append(prepared.frame_in(numel))
                 return send(1, prepared.frames_in, prepared.frames)
 

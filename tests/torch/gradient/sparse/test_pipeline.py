@@ -18,7 +18,7 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.sparse import network_costs
 from dlcp.torch.gradient.sparse.density import Density, count_of
-from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, encode, frame_numel
+from dlcp.torch.gradient.sparse.frame import Choice, Section, add_frame, counts_of, encode, frame_numel
 from dlcp.torch.selectors import Largest
 from dlcp.transport.communicator import Communicator
 from tests.torch import ranks
@@ -145,11 +145,37 @@ def sampled() -> None:
     assert state.state_dict()["thresholds"] == before
 
 
+def heads_in_another_order() -> None:
+    """Forward runs two heads in another order on each rank, so that each takes another for the output layer."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = torch.nn.ModuleList([torch.nn.Linear(80, 60), torch.nn.Linear(80, 70)])
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            order = self.heads if dist.get_rank() % 2 else reversed(self.heads)
+            return sum((head(batch).square().sum() for head in order), torch.zeros(()))
+
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(Heads())
+    options = {"recipe": "redsync", "dense_if_cheaper": False, "density": 0.05, "small_numel": 1}
+    state = dlcp.torch.GradientState(model, **options)
+    model.register_comm_hook(state, dlcp.torch.gradient_hook)
+    for _ in range(4):
+        model.zero_grad()
+        model(torch.randn(4, 80)).backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            same_on_all_ranks(parameter.grad)
+
+
 def in_one_world() -> list[bool]:
     as_the_twin()
     of_one_sign()
     clipped()
     sampled()
+    heads_in_another_order()
     return cheaper()
 
 
@@ -235,9 +261,11 @@ def test_a_frame_is_indices_and_values_or_one_value() -> None:
         Choice(torch.tensor([0, 3, 4]), torch.tensor([1.5])),
     ]
     frame = encode(sections, choices)
-    assert frame.numel() == frame_numel(sections, [2, 3]) == 8
+    counts = counts_of(sections, choices).tolist()
+    assert frame.numel() == frame_numel(counts) == 8
     total = torch.ones(20)
-    add_frame(total, frame, sections, [2, 3])
+    # The reader may hold another view of which share a value.
+    add_frame(total, frame, [section._replace(shared=not section.shared) for section in sections], counts)
     expected = torch.ones(20)
     expected[[1, 9]] += torch.tensor([0.5, -2.0])
     expected[[10, 13, 14]] += 1.5
