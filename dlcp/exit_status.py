@@ -2,13 +2,15 @@
 
 2: an error of dlcp, a missing torch or compiled module, or a full disk; 130: Ctrl-C; 141: nobody reads the output any
 more, as shells report SIGPIPE. All output is written before the status is decided, so that the interpreter's end has
-none left to fail on. Any other exception is a fault of ours and keeps its traceback.
+none left to fail on. What a terminal's character set lacks becomes a question mark. Any other exception is a fault of
+ours and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +26,8 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
     SystemExit passes through, as argparse raises it after help and complaints, unless nobody reads the output.
     """
     status = 0
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             status = run()

@@ -221,10 +221,10 @@ class Record:
         except OSError as error:
             raise TrainError(f"{path}: {error.strerror}; give the record.json of a training") from error
         except (ValueError, KeyError, AttributeError) as error:
-            raise TrainError(f"{path} is no record of a training: {error!r}") from error
+            raise TrainError(f"{path} is no record of a training: {type(error).__name__}: {error}") from error
         if version != VERSION:
             raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")
         try:
             return cls(**(values | {"runs": [RunRecord.from_dict(one) for one in values["runs"]]}))
         except (KeyError, TypeError) as error:
-            raise TrainError(f"{path} is no record of a training: {error!r}") from error
+            raise TrainError(f"{path} is no record of a training: {type(error).__name__}: {error}") from error

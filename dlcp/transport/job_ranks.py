@@ -16,7 +16,7 @@ from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions
 from dlcp.transport.schedule.estimate import Network
 from dlcp.transport.settings import Settings
-from dlcp.transport.store import Store, wait_for
+from dlcp.transport.store import Store, asking, wait_for
 
 # Group numbers fit what a message's tag has for them (native/collective/tag.hpp).
 GROUPS = 1 << 14
@@ -135,7 +135,8 @@ class JobRanks:
         None: no rank that was asked is on another host, or none answered. Asks the store once.
         """
         # Set before the start was complete, or not at all: so all ranks find the same.
-        return float(self.store.get("round_trip_s")) if self.store.check(["round_trip_s"]) else None
+        with asking("the round trip between hosts"):
+            return float(self.store.get("round_trip_s")) if self.store.check(["round_trip_s"]) else None
 
     def place_on_host(self, rank: int) -> int:
         """How many of the job's ranks below this one are on its host. Blocks and raises as hosts_of.

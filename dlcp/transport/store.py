@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from dlcp import checks, own_files
-from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
+from dlcp.errors import ArgumentError, DlcpError, JobError, ResourceError, StoreTimeoutError
 from dlcp.polling import looks
 
 # Longest file name that every file system takes.
@@ -45,12 +45,27 @@ class Store(Protocol):
 def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
     """The value of a key; blocks until it is set, at most `timeout_s`.
 
-    `what`: what it is and who sets it, for the error. Raises StoreTimeoutError, and what the store raises.
+    `what`: what it is and who sets it, for the error. Raises StoreTimeoutError; JobError: the store does not answer.
     """
-    for _ in looks(timeout_s):
-        if store.check([key]):
-            return store.get(key)
+    with asking(what):
+        for _ in looks(timeout_s):
+            if store.check([key]):
+                return store.get(key)
     raise StoreTimeoutError(f"{what} was not in the store after {timeout_s:g} s (key {key!r})")
+
+
+@contextlib.contextmanager
+def asking(what: str) -> Iterator[None]:
+    """`with` around questions to a store about `what`. Raises JobError: it does not answer."""
+    try:
+        yield
+    except DlcpError:
+        raise
+    except (RuntimeError, OSError) as error:
+        raise JobError(
+            f"{what} is not known: the job's store does not answer ({error}). The process that holds it has ended, as"
+            " rank 0's may under env://: it has to stay until every rank has made its first call in each group"
+        ) from error
 
 
 def check_store(store: object) -> None:

@@ -337,6 +337,11 @@ def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> No
 
 
 def test_a_file_of_something_else_is_no_record(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(TrainError, match=r"is no record of a training: KeyError\('version'\)"):
-        Record.load(tmp_path / "other.json")
+    other = tmp_path / "other.json"
+    for content, says in (
+        (b"{}", "KeyError: 'version'$"),
+        (bytes(range(256)), "UnicodeDecodeError: .{,80}$"),
+    ):
+        other.write_bytes(content)
+        with pytest.raises(TrainError, match=f"is no record of a training: {says}"):
+            Record.load(other)

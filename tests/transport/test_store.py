@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
+from dlcp.errors import ArgumentError, JobError, ResourceError, StoreTimeoutError
 from dlcp.transport.store import FileStore, MemoryStore, PrefixStore, Store, wait_for
 
 PATIENCE_S = 60.0
@@ -53,6 +53,17 @@ def test_get_waits_for_the_value(store: Store) -> None:
         reading = pool.submit(store.get, "late")
         store.set("late", "here")
         assert reading.result(PATIENCE_S) == b"here"
+
+
+def test_a_store_whose_host_has_left_is_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(PATIENCE_S)
+
+    def gone(_: object) -> bool:
+        raise RuntimeError("connection closed")
+
+    monkeypatch.setattr(store, "check", gone)
+    with pytest.raises(JobError, match=r"^rank 3's word is not known: .* \(connection closed\)"):
+        wait_for(store, "k", PATIENCE_S, "rank 3's word")
 
 
 def test_wait_for_is_bounded_and_says_what_is_missing(store: Store) -> None:

@@ -64,7 +64,10 @@ def tolerance(options: argparse.Namespace) -> None:
 
 
 def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], Iterator[str]]) -> None:
-    """Trains what is missing, unless only to draw. `train`: adds to results until a time, and says what it added."""
+    """Trains what is missing, unless only to draw. `train`: adds to results until a time, and says what it added.
+
+    Ctrl-C passes through: the runs that are done are kept.
+    """
     begin = time.monotonic()
     until = math.inf if options.minutes is None else begin + 60 * options.minutes
     try:
@@ -73,7 +76,8 @@ def go_on(options: argparse.Namespace, results: Sized, train: Callable[[float], 
             for added in () if options.draw else train(until):
                 show(f"{len(results)} runs, {time.monotonic() - begin:.0f} s: {added}")
     except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command goes on, and --draw reports what is done", file=sys.stderr)
+        raise
 
 
 def _trained(
