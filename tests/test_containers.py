@@ -1,6 +1,6 @@
 """The container example: an image's file and a Job that go together, and whose command runs.
 
-Neither Docker nor a cluster is needed. hadolint reads the Dockerfile where it is on PATH.
+Neither Docker nor a cluster is needed: hadolint reads the Dockerfile, and kubernetes-validate the Job.
 """
 
 from __future__ import annotations
@@ -68,22 +68,30 @@ def test_image_runs_torchrun_as_a_user_by_number() -> None:
 
 
 def test_what_is_copied_is_there_and_let_through() -> None:
+    bound = re.findall(r"type=bind,source=(\S+?),", DOCKERFILE)
     sources = [line.split()[0] for line in of("COPY")]
     let_through = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
     assert let_through == ["*", "!dist/*.whl", "!examples/ddp.py", "!constraints.txt"]
-    assert sources == ["constraints.txt", "examples/ddp.py"]  # dist, which make wheels makes, is only bound
-    assert all((ROOT / source).is_file() for source in sources)
+    assert (bound, sources) == (["dist", "constraints.txt"], ["examples/ddp.py"])  # make wheels makes dist
+    assert all((ROOT / source).is_file() for source in (*bound[1:], *sources))
 
 
 def test_hadolint_has_nothing_to_say() -> None:
-    hadolint = shutil.which("hadolint")
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if hadolint is None:
-        pytest.skip("hadolint is not on PATH")
+        pytest.skip("hadolint is not installed")
     done = subprocess.run([hadolint, FOLDER / "Dockerfile"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 # --- the Job ----------------------------------------------------------------------------------------------------
+
+
+def test_the_job_is_what_kubernetes_takes() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    for resource in yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()):
+        validate.validate(resource, validate.latest_version(), strict=True)
 
 
 def test_service_is_headless_and_names_the_pods(resources: dict[str, Any], pod: dict[str, Any]) -> None:
