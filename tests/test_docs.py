@@ -47,6 +47,13 @@ def test_files_a_guide_names_exist(guide: Path) -> None:
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
+def test_nothing_says_to_install_dlcp_by_a_name_that_no_index_has(repository: Path) -> None:
+    sources = [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("dlcp/**/*.py")]
+    by_name = re.compile(r"pip install( -\S+)* ['\"]?dlcp[\['\"\s]")
+    said = [found.group() for source in sources for found in by_name.finditer(source.read_text())]
+    assert not said
+
+
 def test_the_guide_to_switches_shows_a_policy_and_a_topology_that_load() -> None:
     from dlcp.switch import Policy, Topology
 

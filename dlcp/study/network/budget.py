@@ -16,7 +16,7 @@ together gain 3.0 % in place of 4.3 %. So small budgets count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -172,29 +172,24 @@ def words(found: Mapping[Case, Found], looked_at: Sequence[Condition]) -> list[s
 
 
 def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path) -> None:
-    """Lines: the step under a budget in the reliable one's time; one per condition, coloured by oversubscription."""
+    """A table: the step under each budget in the reliable one's time, by condition, and by what switches do."""
     from dlcp_sim.report import pictures
 
-    with pictures.new_figure(len(SWITCHES), heading=HEADING) as (figure, axes):
-        for axis, switch in zip(axes, SWITCHES, strict=True):
-            labelled: set[int] = set()
-            for one in looked_at:
-                if one.switch != switch:
-                    continue
-                place = OVERSUBSCRIPTIONS.index(one.oversubscription)
-                axis.plot(
-                    [0, *(100 * budget for budget in BUDGETS)],
-                    [1, *(beside(found, one, budget) for budget in BUDGETS)],
-                    color=pictures.COLOURS[place],
-                    linewidth=0.9,
-                    label=None if place in labelled else f"oversubscription {one.oversubscription}:1",
-                )
-                labelled.add(place)
-            axis.axhline(1, color=pictures.INK, linewidth=0.8)
-            axis.set_title(switch)
-            axis.set_xlabel("budget, % of the bytes of one way")
-            axis.set_ylabel("time of a step, reliable = 1")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    rows = [one for one in looked_at if one.switch == SWITCHES[0]]
+    ratios, heads = [], []
+    for switch in SWITCHES:
+        places = [replace(one, switch=switch) for one in rows]
+        ratios += [[beside(found, one, budget) for one in places] for budget in BUDGETS]
+        ratios.append([np.nan] * len(rows))
+        middle = BUDGETS[len(BUDGETS) // 2]
+        heads += [
+            f"{switch}\n{100 * each:g} %" if each == middle else f"{100 * each:g} %" for each in BUDGETS
+        ]
+        heads.append("")
+    names = [str(one).replace(f", {one.switch}", "") for one in rows]
+    with pictures.new_figure(1, height=1.6 + 0.19 * len(rows), heading=HEADING) as (figure, axes):
+        pictures.heat(axes[0], np.array(ratios[:-1]).T, names, heads[:-1])
+        axes[0].set_xlabel("time of a step by budget, reliable = 1; blue: less, orange: more")
     pictures.save(figure, path)
 
 

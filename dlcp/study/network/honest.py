@@ -439,8 +439,6 @@ def _cost_of_gray(found: Mapping[Case, Found], gray: Condition) -> str:
 
 def draw(found: Mapping[Case, Found], path: Path) -> None:
     """A table: the step of each transport beside UET's, by condition."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     from dlcp_sim.report import pictures
 
     rows, columns = compared(found), [one for one in (*CONFIGURATIONS, DCQCN, SPRAYED) if one != UET]
@@ -450,23 +448,10 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
             for c in rows
         ]
     )
-    colours = LinearSegmentedColormap.from_list(
-        "", [pictures.COLOURS[0], pictures.PAPER, pictures.COLOURS[1]]
-    )
-    # Colours end where the time is a half more or less; what is longer says so itself.
-    strongest = np.log(1.5)
     with pictures.new_figure(1, height=1.6 + 0.28 * len(rows), heading=HEADING) as (figure, axes):
-        axis = axes[0]
-        axis.imshow(np.log(ratios), colours, aspect="auto", vmin=-strongest, vmax=strongest)
-        for (row, column), ratio in np.ndenumerate(ratios):
-            text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-            axis.text(column, row, text, ha="center", va="center", color=pictures.INK, fontsize=8.5)
-        axis.set_xticks(range(len(columns)), [one.replace(" ", "\n").replace(",", "") for one in columns])
-        axis.set_yticks(range(len(rows)), [str(c) for c in rows])
-        axis.tick_params(length=0, labelsize="small", labelcolor=pictures.INK)
-        axis.xaxis.tick_top()
-        axis.grid(visible=False)
-        axis.set_xlabel("time of a step, UET = 1; blue: less, orange: more")
+        heads = [one.replace(" ", "\n").replace(",", "") for one in columns]
+        pictures.heat(axes[0], ratios, [str(c) for c in rows], heads)
+        axes[0].set_xlabel("time of a step, UET = 1; blue: less, orange: more")
     pictures.save(figure, path)
 
 

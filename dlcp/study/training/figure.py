@@ -51,7 +51,11 @@ def draw(results: Results, path: Path) -> None:
     height = 5.6 + 0.24 * len(arms) + 0.9
     about = (
         f"{WORKERS} workers, data-parallel  ·  the way to the owner loses blocks  ·  {len(results)} runs  ·  "
-        f"the pale band: no worse than ending {EXTRA_ROUNDS:.0%} earlier without loss"
+        f"the pale band: no worse than ending {EXTRA_ROUNDS:.0%} earlier without loss\n"
+        "transport: the sender repeats critical blocks (a tenth, unless it says otherwise) and abandons the rest as "
+        "far as the budget goes; the network hits no more, or twice as much (2x)\n"
+        "behind the comma: what a lost block becomes: zero; a residual of so much each step that it waits; masked: a "
+        "residual under momentum masking"
     )
     with page(path, "How much of its gradients a training bears to lose", about, height) as figure:
         left, width, gap = 0.055, 0.275, 0.045

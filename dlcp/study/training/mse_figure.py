@@ -30,7 +30,9 @@ def draw(found: Found, path: Path) -> None:
     ]
     about = (
         f"{found.entries / 1e6:.0f} M entries, {found.ranks} ranks  ·  mean squared error, 1: knowing nothing  ·  "
-        "behind the comma: what takes the place of a lost block"
+        "behind the comma: what takes the place of a lost block\n"
+        "TAR: each rank sends a part to its owner, who sends the sum to all (OptiReduce)  ·  residual: what was lost "
+        "waits for the next step"
     )
     with page(path, "What equal drops do to an aggregated tensor", about, height=9.2) as figure:
         for place, (title, ways, colours) in enumerate(panels):

@@ -26,7 +26,7 @@ def page(path: Path, title: str, about: str, height: float) -> Iterator[Figure]:
         figure = Figure(figsize=(14, height))
         FigureCanvasAgg(figure)
         figure.text(0.04, 1 - 0.42 / height, title, fontsize=19, fontweight="bold", va="center")
-        figure.text(0.04, 1 - 0.78 / height, about, fontsize=10.5, color=SOFT, va="center")
+        figure.text(0.04, 1 - 0.68 / height, about, fontsize=10.5, color=SOFT, va="top", linespacing=1.4)
         yield figure
         figure.savefig(path, dpi=120, facecolor=PAPER)
 

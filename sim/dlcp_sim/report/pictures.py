@@ -73,6 +73,28 @@ class PictureError(DlcpError):
     """A picture cannot be drawn: matplotlib is missing, or the result does not hold what it needs."""
 
 
+def heat(axis: Axes, ratios: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str]) -> None:
+    """A table of ratios [rows, columns], each written in its colour: blue below 1, orange above; nan: an empty cell.
+
+    Colours end where a ratio is a half more or less; what is farther says so itself.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("", [COLOURS[0], PAPER, COLOURS[1]])
+    colours.set_bad(PAPER)
+    strongest = np.log(1.5)
+    axis.imshow(np.log(ratios), colours, aspect="auto", vmin=-strongest, vmax=strongest)
+    for (row, column), ratio in np.ndenumerate(ratios):
+        if not np.isnan(ratio):
+            text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+            axis.text(column, row, text, ha="center", va="center", color=INK, fontsize=8.5)
+    axis.set_xticks(range(len(columns)), columns)
+    axis.set_yticks(range(len(rows)), rows)
+    axis.tick_params(length=0, labelsize="small", labelcolor=INK)
+    axis.xaxis.tick_top()
+    axis.grid(visible=False)
+
+
 def save(figure: Figure, path: Path | str) -> Path:
     """Writes a picture; the kind of file is that of the path's ending: .png, .svg, .pdf. Returns the path."""
     path = Path(path)

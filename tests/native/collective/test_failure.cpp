@@ -33,6 +33,20 @@ TEST_CASE("failure: a rank that is killed fails the collective on all others, wh
     }
 }
 
+TEST_CASE("failure: a rank that is stopped for 14 s and goes on is missed by nobody") {
+    // A debugger, Ctrl-Z, a virtual machine that moves: the default peer timeout is longer.
+    Ranks ranks(
+        3, [](std::uint32_t, EndpointConfig& config) { config.peer_timeout = EndpointConfig{}.peer_timeout; });
+    ranks.start(ranks.plan("all_reduce ring 3", 60'000, DataType::f32, ReduceOp::sum, seconds(60)));
+    ranks.wait(microseconds(100));
+    ranks.world.freeze(1);
+    ranks.wait(seconds(14));
+    ranks.world.thaw(1);
+    ranks.run();
+    for (const std::uint32_t rank : {0u, 1u, 2u}) CHECK(ranks.result(0, rank).error == CollectiveError::none);
+    ranks.finish();
+}
+
 TEST_CASE("failure: a rank that leaves too early is to blame") {
     Ranks ranks(4);
     LinkSettings port;
