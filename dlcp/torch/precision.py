@@ -24,6 +24,7 @@ from torch import Tensor
 from dlcp.errors import ArgumentError
 from dlcp.torch import checks
 from dlcp.torch.backend_name import BACKEND_NAME
+from dlcp.torch.monitored_barrier import NON_MEMBER
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import CODED_DTYPES, CopyBack, readable, reduction, span, type_text, writable
 from dlcp.torch.work import CollectiveWork
@@ -53,8 +54,9 @@ def all_reduce(
     """As dist.all_reduce, with values in few bits: the tensor becomes what the code of the sum (or mean) says.
 
     `tensor`: of CODED_DTYPES. `op`: SUM or AVG. `precision`: "bf16", "fp16", "int8", "int4", "int2", "fp8_e4m3" or
-    "fp8_e5m2". Blocks, unless `async_op`: then a work is returned. Raises ValueError, TypeError, and the collective's
-    errors, after which the tensor is as it was.
+    "fp8_e5m2". A finite value beyond 65504 becomes that under "fp16"; under "int8" to "fp8_e5m2" the finite values of a
+    group of 64 become 0 beside an infinity or NaN. Blocks, unless `async_op`: then a work is returned. Raises
+    ValueError, TypeError, and the collective's errors, after which the tensor is as it was.
     """
     members, codec = _group(group), codec_traits(precision, "precision")
     kind = _reduction(op, "all_reduce")
@@ -265,6 +267,8 @@ def _options(async_op: bool) -> Any:
 
 
 def _group(group: dist.ProcessGroup | None) -> Any:
+    if group == NON_MEMBER:
+        raise ValueError("group is one that this rank is not in; accepted: a group of this rank's")
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group; accepted: after init_process_group")

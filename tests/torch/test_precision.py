@@ -102,6 +102,8 @@ def refused() -> None:
         dlcp.torch.all_reduce(tensor, precision="int5")
     with pytest.raises(TypeError, match="tensor has dtype torch.int64; accepted: float32, float16, bfloat16"):
         dlcp.torch.all_reduce(tensor.long(), precision="int8")
+    with pytest.raises(ValueError, match="group is one that this rank is not in"):
+        dlcp.torch.all_reduce(torch.ones(4), group=dist.GroupMember.NON_GROUP_MEMBER, precision="int8")
     with pytest.raises(ValueError, match="op is MAX; accepted for coded values: SUM, AVG"):
         dlcp.torch.all_reduce(tensor, dist.ReduceOp.MAX, precision="int8")
     with pytest.raises(ValueError, match="input has 64 elements .*; accepted: 128"):

@@ -189,7 +189,7 @@ def draw(found: Mapping[Case, Found], looked_at: Sequence[Condition], path: Path
     names = [str(one).replace(f", {one.switch}", "") for one in rows]
     with pictures.new_figure(1, height=1.6 + 0.19 * len(rows), heading=HEADING) as (figure, axes):
         pictures.heat(axes[0], np.array(ratios[:-1]).T, names, heads[:-1])
-        axes[0].set_xlabel("time of a step by budget, reliable = 1; blue: less, orange: more")
+        axes[0].set_xlabel("time of a step, reliable = 1")
     pictures.save(figure, path)
 
 

@@ -156,9 +156,11 @@ class GradientOptions:
         checks.boolean("layer_classes", self.layer_classes)
         if self.deadline_s is not None:
             checks.number("deadline_s", self.deadline_s, DEADLINE_S_MIN, DEADLINE_S_MAX, unit="seconds")
-        if isinstance(self.patience_s, str):
-            checks.choice("patience_s", self.patience_s, ("auto",))
-        elif self.patience_s is not None:
+        if isinstance(self.patience_s, str) and self.patience_s != "auto":
+            raise ArgumentError(
+                checks.refusal("patience_s", self.patience_s, "'auto', or a number of seconds from 0")
+            )
+        if self.patience_s is not None and self.patience_s != "auto":
             checks.number("patience_s", self.patience_s, 0, unit="seconds")
         checks.integer("seed", self.seed, -(2**63))
         if self.patience_s is not None and self.deadline_s is not None:
