@@ -200,7 +200,6 @@ private:
     void cancel_messages(Time now, std::uint32_t slot);
     void handle_deadline(Time now, std::uint32_t slot);
     bool wait_for_answers(Time now, Group& group, std::uint32_t slot);
-    void give_up(Time now, Group& group, std::uint32_t slot);
 
     // notice.cpp
     void listen_for_failure(Time now, Group& group);
@@ -215,7 +214,6 @@ private:
     void discard(Time now, std::uint32_t group, const Event& event);
     bool check_signature(Time now, Group& group, const Group::Early& early, const Group::Past& own,
                          std::uint32_t slot);
-    void fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
 
     // inquiry.cpp
     void send_inquiry(Time now, std::uint32_t group, PeerId peer, std::uint64_t tag);

@@ -165,7 +165,19 @@ void CollectiveExecutor::handle_deadline(Time now, std::uint32_t slot) {
         return;
     }
     if (!operation.silent() && !operation.result.waiting_for.empty() && wait_for_answers(now, group, slot)) return;
-    give_up(now, group, slot);
+    // There is nothing more to find out.
+    if (operation.absent_rank == no_member && operation.accused()) {
+        fail_group(now, group, group.accusation, no_slot);
+        return;
+    }
+    CollectiveResult why;
+    why.error = CollectiveError::timeout;
+    why.sequence = operation.sequence;
+    why.waiting_for = operation.result.waiting_for;
+    why.culprit = operation.absent_rank;
+    if (operation.silent()) why.engine_error = CommandError::peer_timeout;
+    if (why.culprit == no_member && !why.waiting_for.empty()) why.culprit = why.waiting_for.front().peer;
+    fail(now, group, slot, why);
 }
 
 // A peer has stopped its part, and no reason was announced.
@@ -206,23 +218,6 @@ bool CollectiveExecutor::wait_for_answers(Time now, Group& group, std::uint32_t 
     if (operation.single || now - operation.asked_at >= chain_timeout) return false;
     deadlines_.set(slot, operation.asked_at + chain_timeout);
     return true;
-}
-
-// Its time is up, and there is nothing more to find out.
-void CollectiveExecutor::give_up(Time now, Group& group, std::uint32_t slot) {
-    GroupOperation& operation = operations_[slot];
-    if (operation.absent_rank == no_member && operation.accused()) {
-        fail_group(now, group, group.accusation, no_slot);
-        return;
-    }
-    CollectiveResult why;
-    why.error = CollectiveError::timeout;
-    why.sequence = operation.sequence;
-    why.waiting_for = operation.result.waiting_for;
-    why.culprit = operation.absent_rank;
-    if (operation.silent()) why.engine_error = CommandError::peer_timeout;
-    if (why.culprit == no_member && !why.waiting_for.empty()) why.culprit = why.waiting_for.front().peer;
-    fail(now, group, slot, why);
 }
 
 }  // namespace dlcp

@@ -58,11 +58,6 @@ bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Ea
     };
     if (early.tag.signature == (own.signature & 0xffff) && std::ranges::any_of(own.schedule->steps(), awaits))
         return false;
-    fail_mismatch(now, group, early, slot);
-    return true;
-}
-
-void CollectiveExecutor::fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
     CollectiveResult why;
     why.error = CollectiveError::mismatch;
     why.culprit = early.peer;
@@ -70,6 +65,7 @@ void CollectiveExecutor::fail_mismatch(Time now, Group& group, const Group::Earl
     why.foreign_signature = early.tag.signature;
     why.foreign_bytes = early.bytes;
     fail_group(now, group, why, slot);
+    return true;
 }
 
 }  // namespace dlcp
