@@ -187,7 +187,8 @@ def _parser() -> Parser:
 
 
 def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--model", choices=(*MODELS, "all"), default="all", help="default: all")
+    which = "default: all for whose data there is a library"
+    group.add_argument("--model", choices=(*MODELS, "all"), default=None, help=which)
     which = "which runs, see below; default: compare"
     group.add_argument("--mode", choices=MODES, default="compare", help=which)
     group.add_argument(
@@ -291,11 +292,16 @@ def _plan(parser: Parser, options: argparse.Namespace) -> TrainingPlan:
             parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
         if links is not None and not isinstance(links, LabLinks) and links.hosts < options.world_size:
             parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
-    models = MODELS if options.model == "all" else (options.model,)
+    models: Sequence[str] = MODELS if options.model in (None, "all") else (options.model,)
     if importlib.util.find_spec("torch") is None:
         parser.error(f"the models are trained with torch: {INSTALL_TORCH}")
     if "digits" in models and importlib.util.find_spec("sklearn") is None:
-        parser.error("--model digits needs scikit-learn: pip install scikit-learn, or give --model language")
+        if options.model is not None:
+            parser.error(
+                "--model digits needs scikit-learn: pip install scikit-learn, or give --model language"
+            )
+        models = tuple(model for model in models if model != "digits")
+        print("digits are left out, which come with scikit-learn: pip install scikit-learn", file=sys.stderr)
     output = options.output or Path("dlcp-train")
     if output.exists() and not output.is_dir():
         parser.error(f"--output {output} is a file; give a folder")

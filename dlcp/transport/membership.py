@@ -407,7 +407,5 @@ class Membership:
                 self._failed = error
                 trace = self._recorder.group_failed(self._record, str(error))
                 if trace is not None:
-                    error.args = (
-                        f"{error} The last operations of this rank are in {trace}, for torchfrtrace.",
-                    )
+                    error.args = (f"{error} The last operations of this rank are in {trace}.",)
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -334,6 +335,18 @@ def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> No
         assert rank.sent_bytes == pytest.approx(one.steps * one.parameters * 4 / 2, rel=0.05)
         assert 0 < rank.abandoned_bytes <= 0.1 * rank.sent_bytes
         assert rank.residual_bytes <= rank.abandoned_bytes
+
+
+def test_without_scikit_learn_digits_are_left_out_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else known(name))
+    assert {one.model for one in plan_of().runs} == {"language"}
+    assert "digits are left out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        plan_of("--model", "digits")
+    assert "needs scikit-learn" in capsys.readouterr().err
 
 
 def test_a_file_of_something_else_is_no_record(tmp_path: Path) -> None:
