@@ -159,6 +159,10 @@ class StoreTimeoutError(JobError, TimeoutError):
     """A key of the store was not set in time."""
 
 
+class StoreGoneError(JobError):
+    """The job's store does not answer."""
+
+
 class HubError(JobError):
     """A hub cannot be reached, has another key or none for the job, refuses it, or has no room."""
 

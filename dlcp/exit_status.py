@@ -2,8 +2,8 @@
 
 2: an error of dlcp, a missing torch or compiled module, or a full disk; 130: Ctrl-C; 141: nobody reads the output any
 more, as shells report SIGPIPE. All output is written before the status is decided, so that the interpreter's end has
-none left to fail on. What a terminal's character set lacks becomes a question mark. Any other exception is a fault of
-ours and keeps its traceback.
+none left to fail on. What the output's character set lacks is a question mark on a terminal, and escaped elsewhere. Any
+other exception is a fault of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
     """
     status = 0
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="replace" if sys.stdout.isatty() else "backslashreplace")
     try:
         try:
             status = run()

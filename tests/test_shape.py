@@ -51,7 +51,6 @@ LIMITS = {
             "bench/native/raw_frames.cpp:main": 73,
             "bench/native/reduce_bench.cpp:main": 82,
             "dlcp/hub/command.py:main": 86,
-            "dlcp/train/command.py:_plan": 77,
             "dlcp/transport/schedule/checker.py:_check_values": 85,
             "dlcp/transport/schedule/graph.py:Graph._add_rank": 90,
             "dlcp/transport/schedule/interpreter.py:run": 71,

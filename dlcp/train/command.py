@@ -187,7 +187,7 @@ def _parser() -> Parser:
 
 
 def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
-    which = "default: all for whose data there is a library"
+    which = "default: all whose data is installed"
     group.add_argument("--model", choices=(*MODELS, "all"), default=None, help=which)
     which = "which runs, see below; default: compare"
     group.add_argument("--mode", choices=MODES, default="compare", help=which)
@@ -285,23 +285,8 @@ def _plan(parser: Parser, options: argparse.Namespace) -> TrainingPlan:
         if contradicts:
             parser.error(complaint)
     if options.lab:
-        if (reason := _missing(options)) is not None:
-            if options.exchange:
-                parser.error(f"--exchange: {reason}; exchanges are compared in network namespaces only")
-            option = "--lab" if options.fabric is None else "--fabric"
-            parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
-        if links is not None and not isinstance(links, LabLinks) and links.hosts < options.world_size:
-            parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
-    models: Sequence[str] = MODELS if options.model in (None, "all") else (options.model,)
-    if importlib.util.find_spec("torch") is None:
-        parser.error(f"the models are trained with torch: {INSTALL_TORCH}")
-    if "digits" in models and importlib.util.find_spec("sklearn") is None:
-        if options.model is not None:
-            parser.error(
-                "--model digits needs scikit-learn: pip install scikit-learn, or give --model language"
-            )
-        models = tuple(model for model in models if model != "digits")
-        print("digits are left out, which come with scikit-learn: pip install scikit-learn", file=sys.stderr)
+        _check_lab(parser, options, links)
+    models = _models(parser, options.model)
     output = options.output or Path("dlcp-train")
     if output.exists() and not output.is_dir():
         parser.error(f"--output {output} is a file; give a folder")
@@ -325,6 +310,29 @@ def _plan(parser: Parser, options: argparse.Namespace) -> TrainingPlan:
         ranks_per_host=options.ranks_per_host or 1,
         step_timeout_s=options.timeout,
     )
+
+
+def _check_lab(parser: Parser, options: argparse.Namespace, links: LabLinks | Fabric | None) -> None:
+    if (reason := _missing(options)) is not None:
+        if options.exchange:
+            parser.error(f"--exchange: {reason}; exchanges are compared in network namespaces only")
+        option = "--lab" if options.fabric is None else "--fabric"
+        parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
+    if links is not None and not isinstance(links, LabLinks) and links.hosts < options.world_size:
+        parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
+
+
+def _models(parser: Parser, asked: str | None) -> Sequence[str]:
+    """The models to train; None: all whose data is installed."""
+    models: Sequence[str] = MODELS if asked in (None, "all") else (asked,)
+    if importlib.util.find_spec("torch") is None:
+        parser.error(f"the models are trained with torch: {INSTALL_TORCH}")
+    if "digits" not in models or importlib.util.find_spec("sklearn") is not None:
+        return models
+    if asked is not None:
+        parser.error("--model digits needs scikit-learn: pip install scikit-learn, or give --model language")
+    print("digits are left out, which come with scikit-learn: pip install scikit-learn", file=sys.stderr)
+    return tuple(model for model in models if model != "digits")
 
 
 def _links(options: argparse.Namespace) -> LabLinks | Fabric | None:

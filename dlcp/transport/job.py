@@ -44,7 +44,7 @@ from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_versions, describe_line_rate
 from dlcp.transport.round_trip import asked_ranks, expect, give_up, round_trip_s
 from dlcp.transport.settings import Settings
-from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
+from dlcp.transport.store import PrefixStore, Store, asking, check_store, wait_for
 
 if TYPE_CHECKING:
     from dlcp.transport.prometheus import PrometheusServer
@@ -323,12 +323,13 @@ class Job(JobRanks, Closeable):
         """The group's number: drawn by its first member, read by the others."""
         with self._lock:
             released, self._released = self._released, []
-        for number in released:
-            self.store.add(f"number/{number}", -1)
-        if ranks[0] == self.rank:
-            number = self.draw_number(len(ranks))
-            part.set("number", str(number))
-            return number
+        with asking(f"the number of group {name!r}"):
+            for number in released:
+                self.store.add(f"number/{number}", -1)
+            if ranks[0] == self.rank:
+                number = self.draw_number(len(ranks))
+                part.set("number", str(number))
+                return number
         what = f"the number of group {name!r} (rank {ranks[0]}, its first member, has not opened it)"
         return int(wait_for(part, "number", timeout_s, what))
 

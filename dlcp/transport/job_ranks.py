@@ -93,8 +93,12 @@ class JobRanks:
         """
         with contextlib.suppress(Exception):
             for rank in ranks:
-                with contextlib.suppress(errors.StoreTimeoutError, errors.JobError):
+                try:
                     self.card_of(rank, 0.0)
+                except errors.StoreGoneError:
+                    return
+                except errors.JobError:
+                    continue
 
     def address_of(self, rank: int) -> str:
         """Where a rank's endpoint is; blocks and raises as card_of."""

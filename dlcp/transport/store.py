@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from dlcp import checks, own_files
-from dlcp.errors import ArgumentError, DlcpError, JobError, ResourceError, StoreTimeoutError
+from dlcp.errors import ArgumentError, DlcpError, ResourceError, StoreGoneError, StoreTimeoutError
 from dlcp.polling import looks
 
 # Longest file name that every file system takes.
@@ -45,7 +45,7 @@ class Store(Protocol):
 def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
     """The value of a key; blocks until it is set, at most `timeout_s`.
 
-    `what`: what it is and who sets it, for the error. Raises StoreTimeoutError; JobError: the store does not answer.
+    `what`: what it is and who sets it, for the error. Raises StoreTimeoutError, StoreGoneError.
     """
     with asking(what):
         for _ in looks(timeout_s):
@@ -56,15 +56,15 @@ def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
 
 @contextlib.contextmanager
 def asking(what: str) -> Iterator[None]:
-    """`with` around questions to a store about `what`. Raises JobError: it does not answer."""
+    """`with` around questions to a store about `what`. Raises StoreGoneError: it does not answer."""
     try:
         yield
-    except DlcpError:
+    except (DlcpError, NotImplementedError):
         raise
     except (RuntimeError, OSError) as error:
-        raise JobError(
-            f"{what} is not known: the job's store does not answer ({error}). The process that holds it has ended, as"
-            " rank 0's may under env://: it has to stay until every rank has made its first call in each group"
+        raise StoreGoneError(
+            f"{what} is not known: the job's store does not answer ({error}). The process that holds it may have ended,"
+            " as rank 0's does under env://: it has to stay until every rank has made its first call in each group"
         ) from error
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.errors import ArgumentError, JobError, ResourceError, StoreTimeoutError
+from dlcp.errors import ArgumentError, ResourceError, StoreGoneError, StoreTimeoutError
 from dlcp.transport.store import FileStore, MemoryStore, PrefixStore, Store, wait_for
 
 PATIENCE_S = 60.0
@@ -62,7 +62,7 @@ def test_a_store_whose_host_has_left_is_said_to_be_gone(monkeypatch: pytest.Monk
         raise RuntimeError("connection closed")
 
     monkeypatch.setattr(store, "check", gone)
-    with pytest.raises(JobError, match=r"^rank 3's word is not known: .* \(connection closed\)"):
+    with pytest.raises(StoreGoneError, match=r"^rank 3's word is not known: .* \(connection closed\)"):
         wait_for(store, "k", PATIENCE_S, "rank 3's word")
 
 

@@ -76,12 +76,11 @@ class PictureError(DlcpError):
 def heat(axis: Axes, ratios: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str]) -> None:
     """A table of ratios [rows, columns], each written in its colour: blue below 1, orange above; nan: an empty cell.
 
-    Colours end where a ratio is a half more or less; what is farther says so itself.
+    Colours end where a ratio is a half more or a third less; what is farther says so itself.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("", [COLOURS[0], PAPER, COLOURS[1]])
-    colours.set_bad(PAPER)
+    colours = LinearSegmentedColormap.from_list("", [COLOURS[0], PAPER, COLOURS[1]]).with_extremes(bad=PAPER)
     strongest = np.log(1.5)
     axis.imshow(np.log(ratios), colours, aspect="auto", vmin=-strongest, vmax=strongest)
     for (row, column), ratio in np.ndenumerate(ratios):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 import socket
 from pathlib import Path
@@ -72,13 +73,19 @@ def test_messages_match_in_the_order_posted(net: nccl.Net, seed: int) -> None:
 
 
 def sockets() -> set[str]:
-    """UDP sockets of this process; other tests' worlds may have some."""
+    """UDP sockets of this process; other tests' worlds may have some.
+
+    By the descriptors alone: /proc/net/udp leaves some out while other processes open and close theirs.
+    """
     mine = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # that of the listing itself
-            mine.add(str(descriptor.readlink()))
-    rows = Path("/proc/net/udp").read_text().splitlines()[1:]
-    return mine & {f"socket:[{row.split()[9]}]" for row in rows}
+            name = str(descriptor.readlink())
+            if name.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(descriptor.name))) as one:
+                    if one.type == socket.SOCK_DGRAM and one.family in (socket.AF_INET, socket.AF_INET6):
+                        mine.add(name)
+    return mine
 
 
 def test_connections_between_two_processes_share_their_sockets(net: nccl.Net) -> None:

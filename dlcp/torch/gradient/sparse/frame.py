@@ -6,8 +6,8 @@ A stream is cut into *sections*, in each of which a choice is made. A frame is i
     mean [1] as float32, indices [count]                  of a section whose elements share one value
 
 Indices count from the section's begin. The *count* of each section is not in the frame: either it is fixed, or the
-ranks have told each other before. It is how many elements there are, and which of both forms they have: n of single
-values, -1 - n of n that share one. So ranks need not have the same form for a section.
+ranks have told each other before. It is how many elements there are, and which of the two forms they have: n of
+single values, -1 - n of n that share one. So ranks need not have the same form for a section.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Section(NamedTuple):
     begin: int
     end: int
     shared: bool
-    """Elements that this rank chooses of it travel as one mean; others may hold another view."""
+    """Elements that this rank chooses of it travel as one mean; other ranks may differ."""
     place: tuple[str, int, int]
     """What it is known by in every step."""
 

@@ -90,10 +90,10 @@ class SparseBuffer(PreparedBuffer):
     crossing: Crossing | None
     """Of a buffer in which is chosen on its device; None: on the host."""
     counts: Sequence[Tensor] = ()
-    """int32 [sections], by frame: how many elements were chosen."""
+    """int32 [sections], by frame: what was chosen (frame.py)."""
     frames: Sequence[Tensor] = ()
     counts_in: list[Tensor] = field(default_factory=list)
-    """By rank: what its frame for this rank has of each section."""
+    """By rank: the counts of its frame for this rank."""
     frames_in: list[Tensor] = field(default_factory=list)
     """By rank."""
 
@@ -222,6 +222,7 @@ class SparsePipeline:
             return True
         if self._costs is None:
             return False
+        # Ranks may hold different layers for the output layer: it counts as the others, 4 bytes an element too little.
         frame_bytes = sum(
             4 * (1 if self._chooser.shares else 2) * count_of(density, section.numel)
             for sections in plan.sections
