@@ -229,7 +229,9 @@ CollectiveId CollectiveExecutor::start(Time now, const MessageCommand& command) 
     const CommandError error = command.sending ? start_send(now, group, {slot, 0}, command.traffic_class)
                                                : start_receive(now, group, {slot, 0});
     if (error != CommandError::none) {
-        fail_by_peer(now, group, slot, error, command.peer);
+        const std::uint32_t culprit =
+            command.peer == no_member ? group.departure(endpoint_, no_member).member : command.peer;
+        fail_by_peer(now, group, slot, error, culprit);
         return id;
     }
     if (operation.deadline != time_never) deadlines_.set(slot, operation.deadline);
@@ -245,7 +247,7 @@ bool CollectiveExecutor::handle_event(Time now, const Event& event) {
         case EventKind::send_failed:
         case EventKind::receive_finished:
         case EventKind::receive_failed: break;
-        case EventKind::peer_down: peer_left(now, event.peer, event.error); return false;
+        case EventKind::peer_down: peer_left(now, event.peer); return false;
         case EventKind::path_down:
         case EventKind::path_up:
         case EventKind::bound_reached: return false;

@@ -17,6 +17,7 @@
 // The executor notifies every member that it has a session with which rank is to blame, and each of these notifies its
 // own. What starts afterwards fails at once with the same cause. A member that aborts the group ends what it has not
 // finished: collectives from a number on. What it owes to earlier ones is still delivered, and they go on everywhere.
+// What needs a member whose process has left fails when it starts, unless it is here already.
 //
 // One file per part:
 //
@@ -132,7 +133,7 @@ private:
     PeerId peer_of(Group& group, std::uint32_t member);
     std::uint32_t member_of(const Group& group, PeerId peer) const;
     void sweep_closing(std::uint32_t wanted);
-    void peer_left(Time now, PeerId peer, CommandError error);
+    void peer_left(Time now, PeerId peer);
     void peer_established(Time now, PeerId peer);
     void open_sends(Time now, GroupOperation& operation, PeerId peer);
 

@@ -63,8 +63,8 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
     endpoint_.discard_unexpected(now, [&](std::uint64_t tag) { return unwanted(Tag::read(tag)); });
 }
 
-// What it exchanges with `member` cannot be. A rank that is lost takes its group along; what has failed otherwise with a
-// single message is that message.
+// A message to or from `member` cannot start, or has failed. If the member is lost, the group fails; else a single message
+// fails alone.
 void CollectiveExecutor::fail_by_peer(Time now, Group& group, std::uint32_t slot, CommandError error,
                                       std::uint32_t member) {
     const GroupOperation& operation = operations_[slot];

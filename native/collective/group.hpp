@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/operation.hpp"
@@ -19,7 +20,6 @@ struct Group {
     std::uint32_t own = 0;                  // this rank's place in `members`
     std::vector<std::uint32_t> members;     // ranks of the endpoints, by rank in the group
     std::vector<PeerId> peers;              // of the members; any_peer: not looked up yet, or not connected
-    std::vector<CommandError> left;         // of the members: how the process ended its session; none: it has not
     std::vector<std::uint32_t> operations;  // slots of those that are not over
     StateMachine<GroupStates> state;
     CollectiveResult failure;  // not open: the first failure; of aborts, the one that ends most
@@ -47,16 +47,27 @@ struct Group {
     };
     std::vector<Early> early;
 
-    // How `member` has left; no_member: how any has once all others have; none: a message may still come.
-    CommandError left_by(std::uint32_t member) const {
-        if (member != no_member) return left[member];
-        CommandError any = CommandError::none;
-        for (std::uint32_t other = 0; other < left.size(); ++other) {
-            if (other == own) continue;
-            if (left[other] == CommandError::none) return CommandError::none;
-            any = left[other];
+    // Who has left, so that nothing more comes from there; error none: it may come.
+    struct Departure {
+        CommandError error = CommandError::none;  // peer_closed, peer_gone
+        std::uint32_t member = no_member;
+    };
+    // Of one member; of no_member: of all others, and of these one that died, if any did.
+    Departure departure(const Endpoint& endpoint, std::uint32_t member) const {
+        const auto how = [&](std::uint32_t each) {
+            const std::optional<PeerId> peer =
+                peers[each] == any_peer ? endpoint.find_peer(members[each]) : peers[each];
+            return peer ? endpoint.ended_by(*peer) : CommandError::none;
+        };
+        if (member != no_member) return {how(member), member};
+        Departure found;
+        for (std::uint32_t each = 0; each < members.size(); ++each) {
+            if (each == own) continue;
+            const CommandError error = how(each);
+            if (error == CommandError::none) return {};
+            if (found.error != CommandError::peer_gone) found = {error, each};
         }
-        return any;
+        return found;
     }
     bool is_open() const { return state == GroupStates::State::open; }
     bool fails(std::uint32_t sequence) const {

@@ -50,7 +50,6 @@ bool CollectiveExecutor::open_group(Time now, std::uint32_t number, std::span<co
     group.own = own;
     group.members.assign(members.begin(), members.end());
     group.peers.assign(members.size(), any_peer);
-    group.left.assign(members.size(), CommandError::none);
     group.notified.assign(members.size(), false);
     listen_for_failure(now, group);
     // Messages of members that opened the group before this rank did.
@@ -97,18 +96,18 @@ void CollectiveExecutor::sweep_closing(std::uint32_t wanted) {
     });
 }
 
-// A process that has left does not come back to its groups: what needs it from now on fails at once, though nothing was
-// under way when it left. One that went silent may be heard again.
-void CollectiveExecutor::peer_left(Time now, PeerId peer, CommandError error) {
-    if (error != CommandError::peer_closed && error != CommandError::peer_gone) return;
+// Receives from anyone end with the last member that could send to them. What names the peer has had its final event, and
+// what starts from now on asks the engine.
+void CollectiveExecutor::peer_left(Time now, PeerId peer) {
     for (auto& [number, group] : groups_) {
-        const std::uint32_t member = member_of(*group, peer);
-        if (member == no_member) continue;
-        group->left[member] = error;
-        if (group->left_by(no_member) == CommandError::none) continue;
+        if (member_of(*group, peer) == no_member) continue;
+        const auto [error, member] = group->departure(endpoint_, no_member);
+        if (error == CommandError::none) continue;
         for (const std::uint32_t slot : std::vector(group->operations)) {
             const GroupOperation& operation = operations_[slot];
-            if (operation.single && !operation.ended() && operation.steps[0].peer == any_peer)
+            const bool from_anyone = operation.single && !operation.ended() && operation.steps[0].peer == any_peer;
+            // One that is over in the engine has its event under way.
+            if (from_anyone && !endpoint_.outcome(operation.steps[0].message))
                 fail_by_peer(now, *group, slot, error, member);
         }
     }
@@ -117,9 +116,9 @@ void CollectiveExecutor::peer_left(Time now, PeerId peer, CommandError error) {
 // Failure notices that had to wait for the session leave, and complete blocks of sends that did.
 void CollectiveExecutor::peer_established(Time now, PeerId peer) {
     for (auto& [number, group] : groups_) {
-        const std::uint32_t member = member_of(*group, peer);
-        if (member != no_member) group->left[member] = CommandError::none;
-        if (member != no_member && group->notifies()) notify_member(now, *group, member);
+        if (group->notifies())
+            if (const std::uint32_t member = member_of(*group, peer); member != no_member)
+                notify_member(now, *group, member);
         for (const std::uint32_t slot : std::vector(group->operations)) {
             GroupOperation& operation = operations_[slot];
             if (operation.single || operation.ended()) continue;

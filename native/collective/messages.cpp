@@ -34,7 +34,7 @@ CommandError CollectiveExecutor::start_send(Time now, Group& group, StepId id, s
         command.gated = plan.operands[0].producer != Schedule::none;
         if (plan.lossy && loss != nullptr) allow_loss(command, *loss, member);
     }
-    if (group.left[member] != CommandError::none) return group.left[member];
+    if (const auto left = group.departure(endpoint_, member); left.error != CommandError::none) return left.error;
     command.peer = state.peer;
     command.payload = state.memory.data;
     command.message_bytes = static_cast<std::uint32_t>(state.memory.bytes);
@@ -92,7 +92,7 @@ CommandError CollectiveExecutor::start_receive(Time now, Group& group, StepId id
         command.sink = {&CollectiveExecutor::on_block, this, id.token()};
     }
     command.peer = state.peer;
-    const CommandError left = group.left_by(member);
+    const CommandError left = group.departure(endpoint_, member).error;
     ++operation.messages_left;
     const auto received =
         left == CommandError::none ? endpoint_.receive(now, command) : endpoint_.claim(now, command);

@@ -170,6 +170,11 @@ std::uint32_t Endpoint::rank_of(PeerId id) const {
     return peer ? peer->rank : UINT32_MAX;
 }
 
+CommandError Endpoint::ended_by(PeerId id) const {
+    const Peer* peer = shared_.peer_at(id);
+    return peer ? peer->ended_by : CommandError::none;
+}
+
 const dlcp_address* Endpoint::address_of(PeerId id) const {
     const Peer* peer = shared_.peer_at(id);
     return peer ? &peer->address : nullptr;

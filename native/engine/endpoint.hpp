@@ -84,6 +84,8 @@ public:
     std::optional<PeerId> find_peer(std::uint32_t rank) const;
     std::uint32_t rank_of(PeerId peer) const;
     const dlcp_address* address_of(PeerId peer) const;
+    // How the peer left: it said goodbye, or its process ended; none: neither, or a session has been established since.
+    CommandError ended_by(PeerId peer) const;
     bool established(PeerId peer) const;
     // Payload bytes of a full block of the next message to this peer. Before the peer is established, the value that
     // this endpoint's own limits would give. It shrinks if the path stops to carry so much; messages keep the blocks that

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "engine/address.hpp"
+#include "engine/event.hpp"
 #include "engine/handshake_state.hpp"
 #include "engine/incoming_message.hpp"
 #include "engine/lateness.hpp"
@@ -38,6 +39,8 @@ struct alignas(cache_line_bytes) Peer {
     PeerState state;
     HandshakeState handshake;
     std::optional<Session> session;
+    // How the peer ended the last session (peer_closed, peer_gone); none: it has not, or there is another since.
+    CommandError ended_by = CommandError::none;
     // Everything outstanding is being failed: an existing session accepts no new work.
     bool failing = false;
 

@@ -100,6 +100,7 @@ void Sessions::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     peer.handshake.due = false;
     peer.handshake.at = time_never;
     peer.last_heard = now;
+    peer.ended_by = CommandError::none;
 
     pieces_.forget(peer);  // of a session before
     Session& session = peer.session.emplace();
@@ -176,6 +177,7 @@ void Sessions::fail_all(Time now, Peer& peer, CommandError error) {
 
 void Sessions::peer_down(Time now, Peer& peer, CommandError error) {
     fail_all(now, peer, error);
+    if (error != CommandError::peer_timeout) peer.ended_by = error;
     shared_.push_event(
         {.kind = EventKind::peer_down, .error = error, .peer = {peer.index}, .waited = now - peer.last_heard});
     end(now, peer);

@@ -230,6 +230,40 @@ TEST_CASE(
     ranks.finish();
 }
 
+TEST_CASE("failure: what a rank sent before it left completes a collective, and a group opened later misses it") {
+    Ranks ranks(2);
+    ranks.world.errors_allowed = true;
+    ranks.start(ranks.plan("all_reduce direct 2", 10));
+    ranks.run();
+    const std::size_t sent = ranks.plan("broadcast ring 2 from 1", 10),
+                      never = ranks.plan("all_reduce direct 2", 10);
+    ranks.world.start_collective(sent, 1);
+    ranks.wait(milliseconds(10));
+    ranks.world.close(1);
+    ranks.wait(seconds(3));
+    ranks.world.start_collective(sent, 0);
+    ranks.wait(milliseconds(10));
+    CHECK(ranks.result(sent, 0).error == CollectiveError::none);
+    // A receive from anyone that starts when all have left names one of them.
+    MessagePlan message;
+    message.from = 1;
+    message.to = 0;
+    message.bytes = 100;
+    message.from_anyone = true;
+    const std::size_t nobody = ranks.world.add(message);
+    ranks.world.start_message(nobody, false);
+    ranks.wait(milliseconds(10));
+    CHECK(ranks.result(nobody, 0, Operation::Kind::receive).engine_error == CommandError::peer_closed);
+    CHECK(ranks.result(nobody, 0, Operation::Kind::receive).culprit == 1);
+    CollectivePlan later = ranks.world.collectives()[never];
+    later.group = ranks.world.add_group(9, {0, 1});
+    const std::size_t in_later = ranks.world.add(later);
+    ranks.world.start_collective(in_later, 0);
+    ranks.wait(milliseconds(10));
+    CHECK(ranks.result(in_later, 0).engine_error == CommandError::peer_closed);
+    ranks.finish();
+}
+
 TEST_CASE("failure: a rank that passes blocks on does not write to a copy whose peer has left") {
     // 0 -> 1 -> 2: rank 2 leaves before rank 1 has anything for it. Rank 1's part is to have the data, and it has.
     Ranks ranks(4);
