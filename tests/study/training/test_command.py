@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ pytest.importorskip("torch")
 
 from dlcp.cli import main
 from dlcp.study.training import plan
+from dlcp.study.training.command import go_on
 from dlcp.study.training.plan import Scope
 
 
@@ -53,3 +56,13 @@ def test_mse_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str
     words = ["--entries", "300000", "--output", str(tmp_path), "--no-picture", "--json"]
     assert main(["study", "mse", *words]) == 0
     assert capsys.readouterr().out == (tmp_path / "mse.json").read_text()
+
+
+def test_ctrl_c_passes_through(capsys: pytest.CaptureFixture[str]) -> None:
+    def train(_: float) -> Iterator[str]:
+        yield "a run"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go_on(argparse.Namespace(minutes=None, draw=False), [], train)
+    assert "the same command goes on" in capsys.readouterr().err
